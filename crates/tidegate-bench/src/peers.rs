@@ -1,6 +1,6 @@
-//! The peers: rivals that are programs of their own below `bench/peers`. Each peer is a long-lived process
-//! that reads one request a line and answers with one JSON object a line (bench/peers/README.md). The bench
-//! kills a peer, with all its children, if the peer hangs, and at the end.
+//! Controls the peers: rivals that are programs of their own below `bench/peers`. Each peer is a long-lived
+//! process that reads one request a line and answers with one JSON object a line (bench/peers/README.md). The
+//! bench kills a peer with all its children if the peer hangs, and at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,10 +18,10 @@ use super::machine;
 use super::rounds::{Failure, Sample};
 use tidegate_cli::interrupt;
 
-/// The answer of a peer to one request.
+/// The answer of a peer to one request, as a JSON object.
 pub(crate) type Answer = Map<String, Value>;
 
-/// A system that a peer offers for measurements.
+/// A system that a peer offers, which the bench then measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct System {
     /// The name of the peer's directory below `bench/peers`.
@@ -30,12 +30,12 @@ pub(crate) struct System {
     pub(crate) version: String,
 }
 
-/// The peers that the bench knows.
+/// The peers that the bench knows, which it starts when it needs them.
 #[derive(Default)]
 pub(crate) struct Peers {
     timeout: Duration,
-    /// The time at which the bench stops waiting for any answer, however late the request began; `None` for
-    /// no such time.
+    /// The time at which the bench stops waiting for any answer, however late the request began, so that a
+    /// run ends in time; `None` for no such time.
     until: Option<Instant>,
     known: BTreeMap<String, Peer>,
 }
@@ -44,7 +44,7 @@ struct Peer {
     start: PathBuf,
     args: &'static [&'static str],
     state: State,
-    /// The number of times that the bench lost the peer, because it hung or ended.
+    /// The number of times that the bench lost the peer, because the peer hung or ended.
     lost: u32,
 }
 
@@ -94,17 +94,18 @@ impl Peers {
         self.known.insert(name.into(), Peer::new(start, args));
     }
 
-    /// Returns whether the list has no peers.
+    /// Returns whether the bench knows no peers, so that it measures only our system.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Returns the names of all known peers.
+    /// Returns the names of all known peers, in alphabetical order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.known.keys().cloned().collect()
     }
 
-    /// Ends the running peers; the next request to a peer starts it again.
+    /// Ends the running peers, so that they do not disturb measurements. The next request to a peer starts it
+    /// again.
     pub(crate) fn rest(&mut self) {
         for peer in self.known.values_mut() {
             if matches!(peer.state, State::Running(_)) {
@@ -212,7 +213,7 @@ struct Running {
     child: Child,
     requests: ChildStdin,
     answers: Receiver<String>,
-    /// The last lines of the peer's standard error.
+    /// The last lines of the peer's standard error, which become the reason if the peer ends.
     said: Arc<Mutex<VecDeque<String>>>,
 }
 
@@ -328,7 +329,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // If the peer's process group is gone already, the kill fails and nothing is left to do.
+            // If the peer's process group has already ended, the kill fails without harm.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait();
@@ -345,8 +346,7 @@ fn keep_last(errors: impl Read, said: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// Converts a peer's answer into a measurement. Numbers in the answer that the bench does not know go into
-/// the extra figures.
+/// Converts a peer's answer into a measurement. Unknown numbers in the answer become extra figures.
 pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
     let number = |key| answer.get(key).and_then(Value::as_f64);
     if answer.get("checksum_ok").or_else(|| answer.get("items_ok")) == Some(&Value::Bool(false)) {

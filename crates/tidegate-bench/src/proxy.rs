@@ -1,4 +1,4 @@
-//! A TCP proxy that stands for a network with a known round trip: it holds every byte for half of the round
+//! A TCP proxy that imitates a network with a known round trip: it holds every byte for half of the round
 //! trip, each way. The proxy has one thread, and the bench counts this thread's processor time separately.
 //! The proxy writes the bytes of one read at once, so it neither merges nor splits a client's writes more
 //! than a network would.
@@ -30,12 +30,12 @@ pub(crate) struct Proxy {
     addr: SocketAddr,
     thread: Option<JoinHandle<io::Result<()>>>,
     tid: Pid,
-    /// One end of a pair of sockets. The proxy's thread ends when this end closes.
+    /// The bench's end of a pair of sockets. The proxy's thread ends when the bench closes this end.
     stop: Option<UnixStream>,
 }
 
 impl Proxy {
-    /// Starts a proxy in front of `target` that adds `round_trip` to each round trip.
+    /// Starts a proxy in front of the address `target`, which adds `round_trip` to each round trip.
     pub(crate) fn start(target: SocketAddr, round_trip: Duration) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -64,12 +64,13 @@ impl Proxy {
         })
     }
 
-    /// Returns the address to which clients connect.
+    /// Returns the address of the proxy, to which clients connect instead of the target.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Returns the processor seconds of the proxy's thread so far, if the kernel counts them.
+    /// Returns the processor seconds of the proxy's thread so far, which are no cost of the server; `None` if
+    /// the kernel does not count them.
     pub(crate) fn cpu_s(&self) -> Option<f64> {
         let path = format!("/proc/self/task/{}/schedstat", self.tid.as_raw_nonzero());
         let text = std::fs::read_to_string(path).ok()?;
@@ -92,12 +93,12 @@ impl Drop for Proxy {
 struct Relay {
     target: SocketAddr,
     delay: Duration,
-    /// The typical time by which a wake-up comes too late: the proxy asks for each wake-up that much earlier.
+    /// The typical delay of a wake-up: the proxy asks for each wake-up that much earlier.
     late: Duration,
     pairs: Vec<Pair>,
 }
 
-/// A client's connection, and the proxy's connection to the target.
+/// A client's connection, and the proxy's connection to the target for this client.
 struct Pair {
     ends: [TcpStream; 2],
     /// The two directions of the pair: `ways[0]` leads from `ends[0]` to `ends[1]`, and `ways[1]` back.
@@ -108,7 +109,7 @@ struct Pair {
 struct Way {
     held: VecDeque<Chunk>,
     bytes: usize,
-    /// True if the receiving end of this direction takes no more bytes for now.
+    /// True if the receiving end of this direction accepts no more bytes for now, so that the proxy waits.
     full: bool,
     ended: bool,
 }
@@ -148,8 +149,8 @@ impl Relay {
         held.filter_map(|way| Some(way.held.front()?.due)).min()
     }
 
-    /// Waits for events. Returns for each descriptor whether it is ready: first the listener, then the
-    /// proxy's end of the pair of sockets, then both connections of each client.
+    /// Waits for events. Returns for each descriptor if it is ready: first the listener, then the proxy's end
+    /// of the pair of sockets, then both connections of each client.
     fn wait(
         &mut self,
         listener: &TcpListener,
@@ -227,7 +228,7 @@ impl Pair {
                     Err(_) => way.ended = true,
                 }
             }
-            // The poll reports that this end is ready, so the end may take more bytes again.
+            // The poll reports that this end is ready, so the end may accept more bytes again.
             self.ways[1 - end].full = false;
         }
     }
@@ -246,7 +247,8 @@ impl Way {
         !self.ended && self.bytes < HELD_MAX
     }
 
-    /// Writes the bytes of one direction that are due. Returns whether the direction is over.
+    /// Writes the bytes of one direction that are due. Returns true if the direction is over, so that the
+    /// pair can end.
     fn write(&mut self, to: &mut TcpStream, now: Instant) -> bool {
         while let Some(chunk) = self.held.front_mut().filter(|chunk| chunk.due <= now) {
             match to.write(&chunk.bytes[chunk.written..]) {
@@ -276,7 +278,7 @@ fn is_later(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Starts a server that sends back its input, one connection after the other.
+    /// Starts a server that sends its input back, one connection after the other, as the proxy's target.
     fn echo() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();
@@ -301,7 +303,8 @@ mod tests {
         assert_eq!(&reply, b"ping");
         assert!(start.elapsed() >= round_trip - 2 * EARLY);
 
-        // More bytes than the proxy holds in one direction, so that it has to stop reading.
+        // The test sends more bytes than the proxy holds in one direction, so that the proxy has to stop
+        // reading.
         let sent: Vec<u8> = (0..HELD_MAX * 3).map(|at| (at / 7) as u8).collect();
         let mut half = client.try_clone().unwrap();
         let (writes, mut got) = (sent.clone(), Vec::new());
@@ -313,7 +316,7 @@ mod tests {
         writer.join().unwrap();
         assert!(got == sent, "{} of {} bytes", got.len(), sent.len());
         assert!(proxy.cpu_s().is_none_or(|seconds| seconds > 0.0));
-        // Dropping the proxy ends its connections.
+        // This drop of the proxy ends the client's connection.
         drop(proxy);
         assert_eq!(client.read(&mut reply).unwrap_or(0), 0);
     }

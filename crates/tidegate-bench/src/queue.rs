@@ -1,10 +1,10 @@
 //! `tidegate-bench queue`: passes 8-byte items through the queue, by every kind of producer, beside the
 //! rivals' queues.
 //!
-//! The bench measures throughput from the moment at which the first producer passes a barrier to the last
-//! item consumed. The consumer adds up the items, and the bench checks the sum. In a batched cell the caller
-//! pushes item by item into a producer that batches, or, in `slice`, pushes whole batches; rivals with a
-//! batch insert get whole batches.
+//! The bench measures throughput from the moment at which the first producer passes a barrier until the
+//! consumer has received the last item. The consumer adds up the items, and the bench checks the sum. In a
+//! batched cell the caller pushes item by item into a producer that batches, or, in `slice`, pushes whole
+//! batches. Rivals with a batch insert get whole batches.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -24,19 +24,19 @@ use super::session::Session;
 use super::{OURS, latency};
 use tidegate_cli::report::Row;
 
-/// The capacity of every queue in items: Storm's default.
+/// The capacity of every queue in items, which is Storm's default, so that the figures are comparable.
 const CAPACITY: usize = 32_768;
 
-/// The greatest limit of a controller in items: a buffer of 32 KiB, as much as fits the processor's nearest
-/// cache.
+/// The greatest limit of a controller in items. A buffer of this many items has 32 KiB, which fit the
+/// processor's nearest cache.
 const LIMIT_MAX: usize = 4096;
 
-/// The way in which items enter the queue.
+/// The way in which producers put items into the queue.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Single,
     Batch(usize),
-    /// Items enter in whole batches, as rivals with a batch insert get them.
+    /// Producers push whole batches, as they do to rivals with a batch insert.
     Slice(usize),
     Controlled(Choice),
 }
@@ -117,7 +117,7 @@ fn throughput_cell(session: &mut Session, producers: usize, mode: Mode) -> anyho
     if !session.wants(&case) {
         return Ok(());
     }
-    // The measurement is long, so that the ticks of the kernel's scheduler hardly change the result.
+    // The measurement lasts long, so that the ticks of the kernel's scheduler hardly change the result.
     let target = Duration::from_millis(if session.is_smoke() { 2 } else { 250 });
     let own = |mode: Mode| Contestant {
         system: OURS.into(),
@@ -165,7 +165,7 @@ fn rival<'a>(
     }
 }
 
-/// Pushes the items `0..items` through a queue and measures the throughput.
+/// Pushes the items `0..items` through a queue, and measures the throughput.
 fn throughput(mode: Mode, producers: usize, items: u64) -> anyhow::Result<Sample> {
     let (queue, consumer) = Builder::new(CAPACITY).build()?;
     let barrier = Barrier::new(producers + 2);
@@ -246,7 +246,7 @@ fn add_up(mut consumer: Consumer<u64>, items: u64) -> u64 {
     sum
 }
 
-/// Returns the sum of `0..items`, with wrapping, which the consumer must have added up.
+/// Returns the wrapping sum of `0..items`, to which the consumer's sum must be equal.
 fn sum_to(items: u64) -> u64 {
     (u128::from(items) * u128::from(items.saturating_sub(1)) / 2) as u64
 }
@@ -259,8 +259,8 @@ fn put_batches(sample: &mut Sample, metrics: &Metrics) {
     }
 }
 
-/// Measures the latency of 1,000 items a second, which shows the cost of batching for a load that does not
-/// need it.
+/// Measures the latency of 1,000 items a second, to show the cost of batching for a load that does not need
+/// it.
 fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
     const RATE: f64 = 1000.0;
     let case = "1 producer, 1,000 items/s";
@@ -297,9 +297,8 @@ fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
     session.cell(case, contestants).map(drop)
 }
 
-/// Runs one producer that pushes by a schedule, even if it is late; the consumer waits as a queue's consumer
-/// usually waits. Latencies count from the push of an item; the extra keys hold the latencies from its due
-/// time.
+/// Runs one producer that pushes by a schedule, even if it is late, while the consumer waits as usual.
+/// Latencies count from the push of an item; the extra keys hold the latencies from its due time.
 fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let (queue, mut consumer) = Builder::new(CAPACITY).build()?;
     let mut producer = mode.producer(&queue)?;

@@ -1,6 +1,6 @@
-//! Interleaved rounds: in each round, every contestant of a cell runs once. A ratio compares two runs of the
-//! same round, which are close in time, so a disturbance of the machine affects both. The bench then takes
-//! the median of the ratios over the rounds.
+//! Runs interleaved rounds: in each round, every contestant of a cell runs once. A ratio compares two runs of
+//! one round, which are close in time, so a disturbance of the machine affects both. The bench then takes the
+//! median of the ratios over the rounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use tidegate_cli::report::Row;
 
-/// The figures of one measurement of one system.
+/// The figures of one measurement of one system, from which the bench makes a row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) ops_per_s: f64,
@@ -26,24 +26,24 @@ pub(crate) struct Sample {
     pub(crate) extra: BTreeMap<String, f64>,
 }
 
-/// The reason for a missing measurement. The text of the reason becomes the row's note.
+/// The reason for a missing measurement, which the row shows as a note.
 pub(crate) type Failure = String;
 
 /// Measures a contestant once. The context `C` is the state that contestants share.
 pub(crate) type Measure<'a, C> = Box<dyn FnMut(&mut C) -> Result<Sample, Failure> + 'a>;
 
-/// A contestant of a cell: a system with one setting.
+/// A contestant of a cell: a system with one setting, and the function that measures it.
 pub(crate) struct Contestant<'a, C> {
     pub(crate) system: String,
     pub(crate) version: Option<String>,
     pub(crate) controller: Option<String>,
-    /// True for the system that the bench measures against the others: the rows show its ratios to them.
+    /// True for the system that the bench compares with the others: the other rows show its ratios to them.
     pub(crate) subject: bool,
     pub(crate) run: Measure<'a, C>,
 }
 
-/// Runs `rounds` rounds of a cell. If a contestant fails, it does not run again, and its row keeps the reason
-/// as a note. The rounds end early if `stop` returns true; the rows then have fewer rounds.
+/// Runs `rounds` rounds of a cell. A contestant that fails does not run again, and its row has the reason as
+/// a note. If `stop` returns true, the rounds end early, and the rows have fewer rounds.
 pub(crate) fn play<C>(
     case: &str,
     contestants: &mut [Contestant<'_, C>],
@@ -133,8 +133,8 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
 /// A function that returns one figure of a sample.
 type Field = fn(&Sample) -> Option<f64>;
 
-/// Adds ratios to every other row: the subject's throughput divided by the row's and, if both rows have these
-/// figures, the same for mean latency, p99 latency and processor time an operation.
+/// Adds ratios to every row but the subject's: the subject's throughput divided by the row's. If both rows
+/// have them, adds the ratios of mean latency, p99 latency and processor time of an operation.
 fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: usize) {
     let fields: [(&str, Field); 5] = [
         ("ratio", |sample| Some(sample.ops_per_s)),
@@ -198,12 +198,12 @@ pub(crate) fn calibrated<'a, C>(
     }
 }
 
-/// Returns the median: the middle value, or the mean of the two middle values; `None` without values.
+/// Returns the median, which is the middle value or the mean of the two middle values; `None` without values.
 pub(crate) fn median(values: Vec<f64>) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// Returns the value below which the share `q` of the values lies, interpolated between neighbours.
+/// Returns the value below which the share `q` of the values lies, interpolated between two values.
 pub(crate) fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_a_round() {
         let mut seen = Vec::new();
-        // The machine was ten times slower in the second round, and the ratio is the same.
+        // The machine was ten times slower in the second round, which does not change the ratio.
         let mut both = [
             contestant("a", true, vec![20.0, 2.0, 30.0], 0),
             contestant("b", false, vec![10.0, 1.0, 15.0], 1),

@@ -36,7 +36,7 @@ pub(crate) struct ArenaArgs {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000))]
     cells: u32,
     /// Generate the first cell from this seed, and each further cell from the next seed, to play other cells
-    /// or to repeat a run. The bench skips a seed with a cell that does not satisfy the premises of the default
+    /// or to repeat a run. The bench skips a seed if its cell does not satisfy the premises of the default
     /// controller.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u32,

@@ -103,7 +103,7 @@ pub(crate) struct NeighboursArgs {
     #[arg(long, value_name = "N")]
     core: Option<usize>,
     /// Let the attackers connect from the same address as the neighbours (the well-behaved clients), instead
-    /// of from 127.0.0.2. This shows the harm if the server cannot tell them by address.
+    /// of from 127.0.0.2. This shows the harm if the server cannot tell both by address.
     #[arg(long)]
     same_address: bool,
 }

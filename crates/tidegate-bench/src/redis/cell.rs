@@ -1,10 +1,10 @@
-//! The cells of the bench `redis`: combinations of a command, a size of values, a round trip and a number of
-//! callers. The callers either call again as soon as they are answered (a closed loop), or send 100,000
-//! commands a second (an open loop).
+//! Lists the cells of the bench `redis`: combinations of a command, a size of values, a round trip and a
+//! number of callers. The callers either call again as soon as they have an answer (a closed loop), or send
+//! commands at a fixed rate (an open loop).
 
 use std::time::Duration;
 
-/// One cell of the bench `redis`.
+/// One cell of the bench `redis`, in which the bench compares the clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cell {
     command: &'static str,
@@ -39,7 +39,8 @@ const CALLERS_LOW: [usize; 2] = [1, 8];
 /// fixed delays.
 const SWEEPS: [(u64, usize); 6] = [(0, 1), (0, 16), (0, 256), (1, 1), (1, 16), (1, 128)];
 
-/// Returns the cells of a run. The most important cells come first, in case time runs out.
+/// Returns the cells of a run. The most important cells come first, because the time of a run may be too
+/// short.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
     let micros = |us: &[u64]| us.iter().map(|&us| Duration::from_micros(us)).collect();
     let (values, round_trips, callers): (_, Vec<_>, _) = if full {
@@ -96,8 +97,8 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
 }
 
 /// Returns the numbers of callers of an open loop. With a round trip of a millisecond, fewer callers could
-/// not keep the rate. With values of 64 KiB the rate would be 6.5 GB/s, more than a connection on this
-/// machine carries.
+/// not keep the rate. With values of 64 KiB there is no open loop, because the rate would be 6.5 GB/s, more
+/// than a connection on this machine carries.
 fn open_callers(value_bytes: usize, full: bool) -> &'static [usize] {
     match (value_bytes, full) {
         (65536.., _) => &[],
@@ -132,12 +133,13 @@ impl Cell {
         format!("{command} {bytes}, {round_trip}, {callers}{rate}")
     }
 
-    /// Returns whether the cell gets a row for callers with a connection each, without a client.
+    /// Returns whether the cell gets a row for callers with a connection each, to compare with a shared
+    /// client.
     pub(super) const fn compares_plain(&self) -> bool {
         matches!(self.rate, Some(RATE_LOW))
     }
 
-    /// Returns the cell's part of the `load` request to a peer.
+    /// Returns the fields of the `load` request to a peer that describe the cell.
     pub(super) fn request(&self) -> String {
         let Self {
             command,
@@ -171,8 +173,8 @@ mod tests {
             last.as_deref(),
             Some("GET:SET 80:20 64 KiB, RTT 1 ms, 1024 callers")
         );
-        // Every cell of a short run is also a cell of a full run, so that a resumed run does not measure it
-        // again.
+        // Every cell of a short run is also a cell of a full run, so that a resumed run does not measure the
+        // cell again.
         assert!(short.iter().all(|cell| full.contains(cell)));
         let mut names: Vec<_> = full.iter().map(Cell::name).collect();
         names.sort();

@@ -1,6 +1,6 @@
-//! The comparison of the cells of the bench `redis`: our client beside the best setting of each rival *for
-//! that cell*. At a fixed rate our client also stands beside each rival at the same median latency, because
-//! the same delay has other effects in two clients.
+//! Compares our client with the rivals in the cells of the bench `redis`, for each rival with its best
+//! setting *for that cell*. At a fixed rate the bench also compares our client with each rival at equal
+//! median latency, because one delay has different effects in two clients.
 
 use serde_json::Value;
 
@@ -102,8 +102,8 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
         let mut own = rows.iter().copied().filter(|row| row.system == OURS);
         own.find(|row| row.controller.as_deref() == Some(setting))
     };
-    // Only our first setting has ratios taken within rounds. The ratio of the setting with two workers is
-    // therefore a ratio of medians.
+    // Only our first setting has ratios within rounds, so the ratio of the setting with two workers is a
+    // ratio of medians.
     let two_workers = own("auto, 2 workers").and_then(|row| {
         let ratio = row.ops_per_s? / fastest?.ops_per_s?;
         Some(format!("{ratio:.2}"))
@@ -168,8 +168,8 @@ fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     ])
 }
 
-/// Compares our client with each rival at the rival's median latency. It interpolates our figures between our
-/// two settings with the nearest latencies above and below. If all of our settings are faster, it takes the
+/// Compares our client with each rival at the rival's median latency. Interpolates our figures between our
+/// two settings with the nearest latencies above and below. If all of our settings are faster, takes the
 /// slowest of them. If all are slower, there is no comparison.
 fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
     // Only policies on one thread take part, because a second thread changes the relation between latency and

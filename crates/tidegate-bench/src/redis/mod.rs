@@ -1,7 +1,7 @@
 //! `tidegate-bench redis`: measures callers that share one client, ours beside the rivals, against a Redis
-//! that belongs to the bench. Every client runs in a process of its own, ours too, so that processor time
-//! means the same for all clients. Redis's own time and its reads come from its INFO over the same time. A
-//! proxy with a delay makes round trips that are longer than the machine's own.
+//! server that the bench starts. Every client runs in a process of its own, ours too, so that processor time
+//! means the same for all clients. The bench reads Redis's own time and reads from its INFO before and after
+//! the measured time. A proxy with a delay makes round trips that are longer than the machine's own.
 
 mod cell;
 mod compare;
@@ -23,7 +23,7 @@ use cell::{Cell, cells};
 pub(crate) use ours::serve_callers;
 use server::Server;
 
-/// The name of the contestant without a client: each caller has a bare connection.
+/// The name of the contestant without a client, in which each caller has a bare connection.
 const PLAIN: &str = "plain";
 
 /// The time for which a client runs before its measurement. Each round measures new clients, so that all
@@ -31,8 +31,8 @@ const PLAIN: &str = "plain";
 const WARM_UP: Duration = Duration::from_millis(150);
 const WINDOW: Duration = Duration::from_millis(400);
 
-/// Returns the arguments with the default number of rounds of the bench `redis`. At normal effort without
-/// `--full` it is three, because the bench has many cells.
+/// Returns the arguments with the default number of rounds of the bench `redis`. Without `--full` at normal
+/// effort the number is three, because the bench has many cells.
 pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal && !args.full {
@@ -84,10 +84,10 @@ struct Times {
     window: Duration,
 }
 
-/// The Redis server, and the proxies that lead to it and add to the round trip.
+/// The Redis server, and the proxies that lead to it and lengthen the round trip.
 struct Network {
     server: RefCell<Server>,
-    /// The proxies that add to the round trip, by the time that each of them adds.
+    /// The proxies that lengthen the round trip, by the time that each of them adds.
     proxies: BTreeMap<Duration, Proxy>,
 }
 
@@ -102,7 +102,7 @@ impl Network {
         Ok(())
     }
 
-    /// Measures one client under the load of one cell.
+    /// Measures one client under the load of one cell, and ends the client.
     fn measure(
         &self,
         peers: &mut Peers,
@@ -142,7 +142,7 @@ impl Network {
     }
 }
 
-/// Puts the costs of an average command into the sample: the processor time, the allocations, and the calls
+/// Adds the costs of an average command to the sample: the processor time, the allocations, and the calls
 /// that read from the sockets.
 fn put_costs(
     sample: &mut Sample,

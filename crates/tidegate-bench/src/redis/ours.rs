@@ -1,5 +1,5 @@
-//! This repository's Redis client in the bench: its settings, and the process of its callers. No other file
-//! of the bench knows the client's interface.
+//! The contestant of the bench `redis` that is this repository's client: its settings, and the process of its
+//! callers. No other file of the bench uses the client's interface.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::plain::Plain;
 use super::{Cell, OURS, PLAIN, Who};
 use crate::ALLOCATOR;
 
-/// The settings of our client for callers that call again as soon as they are answered: the default policy,
+/// The settings of our client for callers that call again as soon as they have an answer: the default policy,
 /// the default on two threads, and `off`, the policy that never waits.
 const CLOSED: &[&str] = &["auto", "auto workers=2", "off"];
 /// The further settings of our client in a full run. They show the gain of each part of the default policy,
@@ -43,7 +43,7 @@ const SWEPT: &[&str] = &[
     "auto-no-spin",
     "auto",
 ];
-/// The settings of our client at a fixed rate, in an order of more latency for less processor time.
+/// The settings of our client at a fixed rate, in the order of growing latency and falling processor time.
 const OPEN: &[&str] = &[
     "auto",
     "auto workers=2",
@@ -90,7 +90,7 @@ pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
     all
 }
 
-/// Runs the process of our own callers, until the bench closes its end of the pipe.
+/// Runs the process of our own client's callers, until the bench closes its end of the pipe.
 pub(crate) fn serve_callers() -> anyhow::Result<()> {
     let system = System {
         name: OURS,
@@ -119,7 +119,7 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The callers of one load, each an asynchronous task.
+/// The callers of one load, each an asynchronous task with a clone of the client.
 #[derive(Clone)]
 struct Tasks {
     client: Client,
@@ -159,7 +159,7 @@ impl Loaded for Tasks {
     }
 }
 
-/// The callers of one load, each an operating-system thread that blocks in every wait.
+/// The callers of one load, each an operating-system thread that blocks while it waits.
 #[derive(Clone)]
 struct Threads(BlockingClient);
 

@@ -1,5 +1,5 @@
-//! Callers without a client, for a comparison at rates at which pipelining cannot help: each caller has a
-//! plain connection to Redis, writes a command and reads the reply.
+//! A contestant without a client, for a comparison at rates at which pipelining cannot help: each caller has
+//! a plain connection to Redis, writes a command and reads the reply.
 
 use tidegate_load::{Ask, Client};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,7 +12,7 @@ pub(super) struct Plain {
     buffer: Vec<u8>,
 }
 
-/// Creates another caller, which connects at its first call.
+/// Creates another caller, which opens its own connection at its first call.
 impl Clone for Plain {
     fn clone(&self) -> Self {
         Self {

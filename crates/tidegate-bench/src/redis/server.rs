@@ -1,5 +1,5 @@
-//! A Redis server that belongs to the bench. The bench starts it without persistence on a free port and reads
-//! its counters. The server ends with the bench, even if a signal kills the bench.
+//! A Redis server that the bench starts without persistence on a free port, and from which it reads counters.
+//! The server ends with the bench, even if a signal kills the bench.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -18,7 +18,7 @@ use tidegate_cli::interrupt;
 /// The number of keys that the bench fills before a load with GET. Caller n of a load uses the key n modulo
 /// this number.
 const KEYS: usize = 1024;
-/// The longest time that the server may take to start, and to answer.
+/// The longest time that the server may take to start, and to answer, before the bench reports a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The shell script that runs the server, and ends it when the bench's end of the pipe closes, even if a
 /// signal killed the bench.
@@ -33,7 +33,7 @@ pub(super) struct Server {
     control: Control,
 }
 
-/// The counters of the Redis server since its start.
+/// The counters of the Redis server since its start, for the costs of commands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Did {
     pub(super) commands: f64,
@@ -76,12 +76,12 @@ impl Server {
         self.addr
     }
 
-    /// Returns the version that redis-server reports.
+    /// Returns the version that redis-server reports, for the user.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Sets every key of the load to a value of `bytes` bytes.
+    /// Sets every key that the load reads to a value of `bytes` bytes.
     pub(super) fn fill(&mut self, bytes: usize) -> anyhow::Result<()> {
         let value = "x".repeat(bytes);
         for key in 0..KEYS {
@@ -91,7 +91,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the server's counters so far, which include this request.
+    /// Returns the server's counters so far, which include this request itself.
     pub(super) fn did(&mut self) -> anyhow::Result<Did> {
         let mut info = String::new();
         for section in ["stats", "cpu"] {
@@ -127,7 +127,7 @@ fn did(info: &str) -> anyhow::Result<Did> {
     })
 }
 
-/// Returns the version of the redis-server on the search path.
+/// Returns the version of the redis-server on the search path, or an error that names the way to install it.
 fn installed() -> anyhow::Result<String> {
     let output = Command::new("redis-server").arg("--version").output();
     let output = output.map_err(|e| {
@@ -195,11 +195,12 @@ fn end(guard: &mut Child) {
     let _ = guard.wait();
 }
 
-/// The connection for the bench's own requests to the Redis server.
+/// The bench's own connection to the Redis server, for requests such as INFO.
 struct Control(BufReader<TcpStream>);
 
 impl Control {
-    /// Connects to the server, as soon as a server with the directory `directory` answers at the address.
+    /// Connects to the server as soon as it answers. Checks by its directory `directory` that it is the
+    /// bench's own server.
     fn connect(addr: SocketAddr, directory: &Path) -> anyhow::Result<Self> {
         let until = Instant::now() + PATIENCE;
         loop {
