@@ -1,12 +1,13 @@
-//! A histogram that all callers write to, with buckets that grow with the value: exact below 128, then 128
-//! buckets an octave, which is an error of at most 0.8 %.
+//! A histogram of latencies that all callers write to. Its buckets grow with the value: exact below 128, then
+//! 128 buckets an octave, which is an error of at most 0.8 %.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const BITS: u32 = 7;
 const PER_OCTAVE: usize = 1 << BITS;
 
-/// A histogram that all callers of a load write to; the module's header says how exact it is.
+/// A histogram that all callers of a load write to at once, without a lock; the module's header gives its
+/// precision.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: Vec<AtomicU64>,
@@ -38,7 +39,7 @@ impl Histogram {
         }
     }
 
-    /// Returns the mean; `None` if the histogram is empty.
+    /// Returns the mean of the recorded values; `None` if the histogram is empty.
     pub(crate) fn mean(&self) -> Option<f64> {
         let count = self.count.load(Relaxed);
         (count > 0).then(|| self.sum.load(Relaxed) as f64 / count as f64)

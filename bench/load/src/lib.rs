@@ -1,7 +1,7 @@
 //! Runs callers of a Redis client, for a bench that controls them by lines on standard input
-//! (bench/peers/README.md). This crate drives our own client and the rivals in Rust, so that the same code
-//! measures all of them. It contains no client; `tidegate-bench redis` handles Redis, the rounds and the
-//! report.
+//! (bench/peers/README.md). The programs of our own client and of the rivals in Rust use this crate, so that
+//! the same code measures all of them. The crate contains no client. `tidegate-bench redis` handles Redis,
+//! the rounds and the report.
 
 mod histogram;
 mod pacer;

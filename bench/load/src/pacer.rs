@@ -1,4 +1,4 @@
-//! The pacer of a load with a fixed rate: it decides when each command is due, independent of the callers.
+//! The pacer of a load with a fixed rate, which decides when each command is due, independent of the callers.
 //! Latency counts from the due time, so that a late answer also counts for the commands that wait behind it
 //! (no coordinated omission).
 
@@ -23,7 +23,7 @@ const PERIOD_MAX: Duration = Duration::from_millis(100);
 /// Decides when each command of a load with a fixed rate is due.
 pub(crate) struct Pacer {
     rate: f64,
-    /// The time at which the first command was due.
+    /// The time at which the first command was due, from which the pacer computes all due times.
     began: OnceLock<Instant>,
     /// A permit for each command that is due and not yet taken; the count grows while the callers are late.
     due: Semaphore,
@@ -48,22 +48,22 @@ impl Pacer {
         Some(*began + Duration::from_secs_f64(turn as f64 / self.rate))
     }
 
-    /// Ends the pacer: wakes all callers that wait for a due command.
+    /// Ends the pacer, and wakes all callers that wait for a due command, so that they end.
     pub(crate) fn close(&self) {
         self.due.close();
     }
 
-    /// Adds permits for due commands until the pacer is closed. The runtime's own poller waits for the timer,
-    /// as for the clients' sockets. The cost of this counts as the application's, equally for every client.
+    /// Adds permits for due commands until the load closes the pacer. The runtime's own poller waits for the
+    /// timer, as for the clients' sockets, so the cost of the timer counts equally for every client.
     pub(crate) async fn run(&self) -> std::io::Result<()> {
-        // The runtime's type for pipes can poll and read any descriptor, so it also takes a timer.
+        // The runtime's type for pipes can poll and read any descriptor, so the pacer uses it for a timer.
         let period = Duration::from_secs_f64(1.0 / self.rate);
         let mut timer = Receiver::from_owned_fd_unchecked(timer(period.clamp(TICK, PERIOD_MAX))?)?;
         let began = *self.began.get_or_init(Instant::now);
         let mut given = 0;
         while !self.due.is_closed() {
-            // The number of expiries that the timer returns does not matter: the clock says how many commands
-            // are due.
+            // The pacer ignores the number of expiries that the timer returns, because the clock tells how
+            // many commands are due.
             timer.read_exact(&mut [0; 8]).await?;
             let due = (began.elapsed().as_secs_f64() * self.rate) as u64 + 1;
             self.due.add_permits((due - given) as usize);

@@ -1,4 +1,4 @@
-//! The requests that a bench sends to a program of rivals: `verb key=value ...`, parsed and checked. This
+//! Parses and checks the requests that a bench sends to a program of rivals: `verb key=value ...`. This
 //! module does no I/O.
 
 use std::collections::HashMap;
@@ -7,40 +7,41 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The command that the callers of a load send.
+/// The command that the callers of a load send to Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// PUBLISH to a channel that has no subscribers.
     Publish,
     /// GET of a key that exists.
     Get,
-    /// SET of one and the same key.
+    /// SET of the caller's key, again and again.
     Set,
     /// Four GET commands to one SET command.
     Mix,
 }
 
-/// A request for a load: the client, the number of callers and their rate.
+/// A request for a load: the client, the callers' command, their number and their rate.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// The name of the client to measure, one of the systems of this process.
     pub system: String,
     /// The host and port of Redis, or of a proxy before it.
     pub addr: String,
-    /// The command that callers send.
+    /// The command that all callers send.
     pub command: Command,
     /// The length of a value in bytes.
     pub value_bytes: usize,
     /// The number of callers, each with one command at a time.
     pub callers: usize,
-    /// The number of commands that fall due each second, of all callers together; `None` if each caller sends
-    /// its next command when the previous one is answered.
+    /// The number of commands that are due each second, of all callers together; `None` if each caller sends
+    /// its next command as soon as it has the answer to the previous one.
     pub rate: Option<f64>,
-    /// The number of threads of the runtime. With one thread it is a current-thread runtime.
+    /// The number of threads of the runtime on which the callers run. With one thread it is a current-thread
+    /// runtime.
     pub workers: usize,
     /// True if each caller is an operating-system thread that blocks, and not a task.
     pub threads: bool,
-    /// The time for which the callers run before the first measurement.
+    /// The time for which the callers run before the first measurement, so that the client can adapt.
     pub warm_up: Duration,
     /// The flush delay, for clients that have one: the field `delay_us=` of the request.
     pub delay: Option<Duration>,
@@ -48,14 +49,14 @@ pub struct Ask {
     pub policy: Option<String>,
 }
 
-/// A line of the protocol, split into its verb and its fields.
+/// A line of the protocol, split into its verb and its fields. The getters check the values of the fields.
 pub(crate) struct Request<'a> {
     pub(crate) verb: &'a str,
     fields: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Request<'a> {
-    /// Parses a line. The error names the word that is not `key=value`.
+    /// Parses a line. An error names the word that is not `key=value`.
     pub(crate) fn parse(line: &'a str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let verb = words.next().unwrap_or_default();
@@ -103,7 +104,7 @@ impl<'a> Request<'a> {
             .map(Duration::from_secs_f64)
     }
 
-    /// Returns the load that the line asks for.
+    /// Returns the load that the line asks for, or an error that names the wrong field.
     pub(crate) fn ask(&self) -> Result<Ask, String> {
         let command = match self.text("command")? {
             "publish" => Command::Publish,

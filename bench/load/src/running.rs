@@ -1,4 +1,4 @@
-//! A running load: a runtime on a thread of its own, the callers as its tasks, and the measurements of their
+//! Runs a load: a runtime on a thread of its own, the callers as its tasks, and the measurements of their
 //! commands.
 
 use std::future::Future;
@@ -19,13 +19,14 @@ use crate::histogram::Histogram;
 use crate::pacer::Pacer;
 use crate::request::{Ask, Command};
 
-/// The number of keys that the bench has filled. Caller n uses the key n modulo this number.
+/// The number of keys that the bench has filled with values. Caller n uses the key n modulo this number.
 const KEYS: usize = 1024;
-/// In a load without a fixed rate, the callers time one command in this many: reading the clock costs as much
-/// as some clients do.
+/// Without a fixed rate, the callers measure the time of one command in this many, because a reading of the
+/// clock costs as much as some clients do.
 const TIMED_EVERY: u64 = 8;
 
-/// A Redis client that a load measures. Each caller has a clone; the clones may share state.
+/// A Redis client that a load measures. Each caller has a clone, and the clones may share state such as a
+/// connection.
 pub trait Client: Clone + Send + 'static {
     /// True if the client's calls block their thread. Each caller then gets an operating-system thread
     /// without a runtime.
@@ -38,16 +39,16 @@ pub trait Client: Clone + Send + 'static {
         channel: &str,
         message: &str,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// Sends GET; returns the length of the value in bytes.
+    /// Sends GET, and returns the length of the value in bytes, so that the caller can check it.
     fn get(&mut self, key: &str) -> impl Future<Output = Result<usize, String>> + Send;
     /// Sends SET, and waits for the reply.
     fn set(&mut self, key: &str, value: &str) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Returns the number of allocations of the process so far, and their bytes.
+/// Returns the number of allocations of the process so far, and their bytes, for the cost of a command.
 pub type Allocated = fn() -> (u64, u64);
 
-/// A load that runs: the callers, their runtime and their counters. A drop of this value ends it.
+/// A running load with its callers, their runtime and their counters. The drop of this value ends the load.
 pub struct Running {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -62,13 +63,14 @@ struct Shared {
     pacer: Option<Pacer>,
 }
 
-/// The counters of one caller, on cache lines of their own.
+/// The counter of one caller's commands, on cache lines of its own, so that callers do not slow each other
+/// down.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter(AtomicU64);
 
 impl Running {
-    /// Connects to Redis, starts the callers and lets them run for the warm-up.
+    /// Connects to Redis, starts the callers, and lets them run for the warm-up of the request.
     ///
     /// # Errors
     /// No runtime, no connection, or a failure of a caller during the warm-up.
@@ -109,8 +111,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Measures the load for `window`. If no command was answered in that time, because other programs use
-    /// the machine, measures for longer.
+    /// Measures the load for the time `window`. If no command has an answer by then, because other programs
+    /// use the machine, measures for longer.
     ///
     /// # Errors
     /// The failure of a caller, or no answer at all.
@@ -148,7 +150,7 @@ impl Running {
     }
 }
 
-/// Ends the callers, each of them after the answer that it waits for.
+/// Ends the callers; each caller ends after the answer for which it waits.
 impl Drop for Running {
     fn drop(&mut self) {
         self.shared.stop.store(true, Relaxed);
@@ -295,7 +297,7 @@ impl Shared {
     }
 }
 
-/// Returns the processor time of the whole process.
+/// Returns the processor time that the whole process has used so far.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

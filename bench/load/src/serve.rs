@@ -1,4 +1,5 @@
-//! The line protocol with which a bench controls one load at a time: `hello`, `load`, `measure`, `rest`.
+//! Answers the line protocol by which a bench controls one load at a time: `hello`, `load`, `measure`,
+//! `rest`.
 
 use std::io::{self, BufRead, Write};
 
@@ -7,18 +8,18 @@ use serde_json::{Value, json};
 use crate::request::{Ask, Request};
 use crate::running::{Allocated, Running};
 
-/// A client that this process can measure.
+/// A client that this process offers to the bench.
 #[derive(Clone, Copy, Debug)]
 pub struct System {
-    /// The client's name in reports.
+    /// The client's name, by which requests and reports name it.
     pub name: &'static str,
-    /// The version of the client that was built into this program.
+    /// The version of the client, as this program was built with it.
     pub version: &'static str,
-    /// The function [`Running::start`] for this client.
+    /// The function [`Running::start`] for this client's type.
     pub start: fn(&Ask) -> Result<Running, String>,
 }
 
-/// Answers requests until the input ends, one line each.
+/// Answers the bench's requests until the input ends, each with one line.
 ///
 /// # Errors
 /// The input cannot be read, or the reader of the answers is gone.
@@ -84,8 +85,8 @@ mod tests {
     use super::*;
     use crate::running::Client;
 
-    /// A client that answers itself after a while. If the address asks for it, its GET answers a value that
-    /// is too short.
+    /// A client for tests that answers itself after a while. If the address asks for it, its GET answers a
+    /// value that is too short, which the load must notice.
     #[derive(Clone)]
     struct Echo {
         bytes: usize,

@@ -1,5 +1,5 @@
-//! Passes the locked versions of the rivals to the program, so that an answer always names the version that
-//! was measured.
+//! Passes the locked versions of the rivals to the program, so that each answer names the version that the
+//! bench measured.
 
 use std::fs;
 

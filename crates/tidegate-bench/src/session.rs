@@ -1,5 +1,5 @@
-//! The session of a bench, which is one run of it. The session measures the cells one after the other. At the
-//! end of a cell it prints the rows of the cell, writes them to the file of results and adds them to the JSON
+//! Runs one bench as a session, which measures the cells one after the other. At the end of a cell the
+//! session prints the rows of the cell, writes them to the file of results and adds them to the JSON
 //! document.
 
 use std::fs::{File, OpenOptions};
@@ -50,10 +50,10 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// One run of a bench: it measures the cells, keeps their results and prints them.
+/// One run of a bench, which measures the cells, keeps their results and prints them.
 pub(crate) struct Session {
     pub(crate) args: BenchArgs,
-    /// The systems that the rivals' processes offer; empty without `--peers`.
+    /// The systems that the peers' processes offer; empty without `--peers`.
     pub(crate) systems: Vec<System>,
     peers: Peers,
     document: Document,
@@ -92,13 +92,14 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns whether measurements should be as short as possible, to prove only that the bench works.
+    /// Returns whether measurements should be as short as possible, because the user wants to prove only that
+    /// the bench works.
     pub(crate) fn is_smoke(&self) -> bool {
         self.args.effort == Effort::Smoke
     }
 
-    /// Returns whether the bench must measure this cell: the user selected it, there is time left, and the
-    /// file of results does not have it. If the file has the cell, the session prints the kept result.
+    /// Returns whether the bench must measure this cell: the user selected the cell, time is left, and the
+    /// file of results does not have the cell. If the file has the cell, prints the kept result.
     pub(crate) fn wants(&mut self, case: &str) -> bool {
         if interrupt::asked()
             || self
@@ -122,7 +123,7 @@ impl Session {
         true
     }
 
-    /// Measures a cell in interleaved rounds.
+    /// Measures a cell in interleaved rounds, and keeps and prints its rows.
     pub(crate) fn cell(
         &mut self,
         case: &str,
@@ -170,8 +171,8 @@ impl Session {
         Ok(())
     }
 
-    /// Adds this program with `args` as a process. The bench then addresses requests to it by this name, as
-    /// to a peer.
+    /// Adds this program with `args` as a process, to which the bench sends requests under this name, as to a
+    /// peer.
     pub(crate) fn add_peer(
         &mut self,
         name: &str,
@@ -181,18 +182,18 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the peers' processes; the next request to a peer starts it again.
+    /// Ends the peers' processes, so that they do not disturb measurements. The next request to a peer starts
+    /// it again.
     pub(crate) fn rest_peers(&mut self) {
         self.peers.rest();
     }
 
-    /// Prints a remark for the user on standard error, so that it is not a part of the document on standard
-    /// output.
+    /// Prints a remark for the user on standard error, because standard output may hold the JSON document.
     pub(crate) fn say(&self, text: &str) {
         eprintln!("tidegate: {text}");
     }
 
-    /// Prints a further table on standard output, except with `--json`.
+    /// Prints a further table for the user on standard output, except with `--json`.
     pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
         if !self.args.json {
             writeln!(std::io::stdout(), "{text}")?;
@@ -200,7 +201,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session and its peers, and prints the document with `--json`.
+    /// Ends the session and its peers. With `--json`, prints the document.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         if self.args.json {
             writeln!(std::io::stdout(), "{}", self.document.json()?)?;
@@ -260,7 +261,8 @@ impl Session {
     }
 }
 
-/// Returns the time after which the session starts no further measurement; `None` with `--full`.
+/// Returns the time after which the session starts no further measurement; `None` with `--full`, which has no
+/// limit.
 fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
     if args.full {
         None
@@ -276,8 +278,8 @@ fn kept(bench: &str) -> PathBuf {
     root.join("bench/results").join(format!("{bench}.jsonl"))
 }
 
-/// The file of finished cells, one cell a line. Cells of another bench or commit stay in the file, and the
-/// session ignores them.
+/// The file of finished cells, one cell a line, from which a run resumes. Cells of another bench or commit
+/// stay in the file, and the session ignores them.
 struct Store {
     file: File,
     path: PathBuf,
@@ -308,7 +310,7 @@ impl Store {
             .with_context(context)?;
         let mut done = Vec::new();
         for line in BufReader::new(&file).lines() {
-            // If an earlier run cut its line short, the bench measures the cell again.
+            // If an earlier run left this line incomplete, the bench measures the cell again.
             let Ok(kept) = serde_json::from_str::<Kept>(&line.with_context(context)?) else {
                 continue;
             };
@@ -339,7 +341,7 @@ impl Store {
             rows: rows.to_vec(),
         };
         let line = serde_json::to_string(&kept)?;
-        // The line feed comes first, so that a line that an earlier run cut short stays a line of its own.
+        // The line feed comes first, so that this line does not join an incomplete line of an earlier run.
         write!(self.file, "\n{line}\n").with_context(|| self.path.display().to_string())?;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! `tidegate-bench topology --soak`: compares the controller Knee with the best static batch size over a long
-//! time. The two run in turns of one window, each in a topology of its own that lives through the whole run,
-//! so that a disturbance of the machine affects both.
+//! time. Each of them has a topology that lives through the whole run, and the two topologies run in turns of
+//! one window, so that a disturbance of the machine affects both.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use tidegate_cli::interrupt;
 use tidegate_cli::report::Row;
 use tidegate_cli::topology::{self, Live};
 
-/// The length of a window. `settle` is the time for which a topology runs before its window, and the time
-/// that it has to come to rest after the window.
+/// The durations of a turn: the length of its window, and `settle`, the time for which a topology runs before
+/// its window, and the time that it has to come to rest after the window.
 struct Times {
     window: Duration,
     settle: Duration,
 }
 
-/// The figures of one window of one contestant.
+/// The figures of one window of one contestant, from which the bench makes its row.
 struct Seen {
     sample: Sample,
     /// The smallest and the largest limit, in items, that the producers of the splitters had in the window.
@@ -62,7 +62,7 @@ pub(super) fn run(session: &mut Session, text: &Text, each: Duration) -> anyhow:
     session.say(&format!("the best static size is {best}"));
     let choices = [Choice::KNEE, fixed(best)];
     let seen = turns(choices, text, windows, &times)?;
-    // Knee learns in the first minute, so the first minute does not count.
+    // Knee learns in the first minute, so the bench leaves this minute out of the figures.
     let learning = if smoke { 1 } else { 6 };
     let rows = choices
         .iter()
@@ -72,8 +72,8 @@ pub(super) fn run(session: &mut Session, text: &Text, each: Duration) -> anyhow:
     session.keep(&case, rows)
 }
 
-/// Returns the static batch size with the most words a second. Each size runs alone for a while; the bench
-/// goes through all sizes several times.
+/// Returns the static batch size with the most words a second. Each size runs alone for a while, and the
+/// bench goes through all sizes several times, so that a disturbance does not decide.
 fn best_size(text: &Text, times: &Times, smoke: bool) -> anyhow::Result<u64> {
     let mut found = SIZES.map(|size| (size, Vec::new()));
     for _ in 0..if smoke { 1 } else { 3 } {
@@ -94,7 +94,7 @@ fn best_size(text: &Text, times: &Times, smoke: bool) -> anyhow::Result<u64> {
         .context("no static size")
 }
 
-/// Runs a topology for each choice of a controller, one at a time, in turns of one window.
+/// Runs a topology for each controller in `choices`, one topology at a time, in turns of one window.
 fn turns<const N: usize>(
     choices: [Choice; N],
     text: &Text,
@@ -158,7 +158,7 @@ fn row(case: &str, choice: Choice, seen: &[Seen], learning: usize) -> Row {
     row.mean_us = median(all(|sample| sample.mean_us));
     row.p50_us = median(all(|sample| sample.p50_us));
     row.p99_us = median(all(|sample| sample.p99_us));
-    // Only the windows after the first minute count. If the run was shorter, all windows count.
+    // The figures cover only the windows after the first minute, or all windows if the run was shorter.
     let late = if seen.len() > learning {
         &seen[learning..]
     } else {
@@ -193,7 +193,7 @@ fn row(case: &str, choice: Choice, seen: &[Seen], learning: usize) -> Row {
     row
 }
 
-/// Returns the number of steps between two limits on Knee's grid of 2^e and 1.5 x 2^e.
+/// Returns the number of steps between two limits on Knee's grid of 2^e and 1.5 x 2^e, for the report.
 fn grid_steps(min: u64, max: u64) -> u64 {
     // The grid of limits is 1, 2, 3, 4, 6, 8, 12, ..., so there is no step between 1 and 2.
     let place = |limit: u64| {

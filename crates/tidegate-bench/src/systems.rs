@@ -1,4 +1,4 @@
-//! The servers of streams that the benches `neighbours` and `many` compare, and the path of the rival's
+//! Lists the servers of streams that the benches `neighbours` and `many` compare, and finds the rival's
 //! program.
 
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl System {
         }
     }
 
-    /// Returns the version of our server, or the version that the rival's program reports.
+    /// Returns the version of our server, or the version that the rival's program reports, for the table.
     pub(crate) fn version(self, nats_server: Option<&Path>) -> Option<String> {
         match self {
             Self::Ours => Some(env!("CARGO_PKG_VERSION").into()),

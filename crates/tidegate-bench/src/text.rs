@@ -1,5 +1,5 @@
-//! The text for the bench `topology`: from a file, or generated with the word frequencies of a natural
-//! language.
+//! Provides the text for the bench `topology`: from the user's file, or generated with the word frequencies
+//! of a natural language.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use anyhow::Context as _;
 
 use tidegate_cli::topology::{Blocks, Feed};
 
-/// A text in memory, and in a file for rivals that must read it from a file.
+/// A text in memory for our topology, and in a file for rivals that must read it from a file.
 pub(crate) struct Text {
     blocks: Vec<Arc<[u8]>>,
     path: PathBuf,
-    /// True if this program wrote the file, which it then removes.
+    /// True if this program wrote the file, so that the drop removes it.
     generated: bool,
 }
 
@@ -47,7 +47,7 @@ impl Text {
         })
     }
 
-    /// Returns the path of the file with the text.
+    /// Returns the path of the file with the text, for the request to a rival.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -84,8 +84,8 @@ impl Feed for Endless<'_> {
     }
 }
 
-/// Creates a new file and writes the text. In a directory that all users share, an existing name may be a
-/// link to another file, so the function removes such a name first.
+/// Creates a new file and writes the text. First removes an existing file of this name, because in a
+/// directory that all users share the name may be a link to another user's file.
 fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
     if let Err(e) = std::fs::remove_file(path)
         && e.kind() != std::io::ErrorKind::NotFound
@@ -96,7 +96,7 @@ fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
 }
 
 /// Generates lines of 8 to 14 words, with 50,000 different words. The word of rank r is about 1/r as frequent
-/// as the first word. The text is the same on every machine.
+/// as the first word. Every machine generates the same text, so that figures are comparable.
 fn generate(bytes: usize) -> Vec<u8> {
     let mut random = SplitMix::new(1);
     let words: Vec<Vec<u8>> = (0..50_000u64).map(|rank| word(rank, &mut random)).collect();

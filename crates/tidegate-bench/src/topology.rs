@@ -1,6 +1,6 @@
 //! `tidegate-bench topology`: measures the table of Storm's PR 8796. A topology counts the words of a text in
 //! memory, repeated endlessly. The bench compares static batch sizes, Storm's dynamic rule with these sizes
-//! as upper limits, and Knee. It measures them saturated, and at a tenth of the best saturated rate.
+//! as upper limits, and Knee. It measures each of them saturated, and at a tenth of the best saturated rate.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use tidegate_cli::interrupt;
 use tidegate_cli::report::Row;
 use tidegate_cli::topology::{self, Edge, Live, Pace, Plan};
 
-/// The number of tasks that split lines, and the number that count words, as in Storm's
+/// The number of tasks that split lines, and also of tasks that count words, as in Storm's
 /// FileReadWordCountTopo.
 const SPLIT: usize = 2;
-/// The capacity of every queue in items: Storm's default.
+/// The capacity of every queue in items, which is Storm's default, so that the figures are comparable.
 const CAPACITY: usize = 32_768;
-/// The batch sizes of the table: as static sizes, and as upper limits of the dynamic rule.
+/// The batch sizes of the table, both as static sizes and as upper limits of the dynamic rule.
 pub(super) const SIZES: [u64; 4] = [1, 10, 100, 1000];
 
 /// The durations of one measurement of a topology: the warm-up, and the measured time after it.
@@ -33,7 +33,7 @@ struct Times {
     measured: Duration,
 }
 
-/// Runs the cells of the bench `topology`, or the soak.
+/// Runs the cells of the bench `topology`, or with `--soak` the long comparison.
 pub(crate) fn run(session: &mut Session, args: &TopologyArgs) -> anyhow::Result<()> {
     let bytes = if session.is_smoke() { 1 << 18 } else { 8 << 20 };
     let text = Text::load(args.text.as_deref(), bytes)?;
@@ -80,7 +80,7 @@ pub(crate) fn run(session: &mut Session, args: &TopologyArgs) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns the plan of the topology that the table measures.
+/// Returns the plan of the topology that the bench measures, for one controller.
 pub(super) fn plan(controller: Choice, pace: Option<Pace>) -> Plan {
     let sample_every = if pace.is_some() { 1 } else { 64 };
     Plan {
@@ -120,8 +120,8 @@ fn ours<'a>(text: &'a Text, pace: Option<Pace>, times: Times) -> Vec<Contestant<
     choices.map(contestant).collect()
 }
 
-/// Returns Storm's LocalCluster as contestants, if its peer is built. Its start and its warm-up take time
-/// beyond the measurement.
+/// Returns Storm's LocalCluster as contestants, if its peer is built. The bench waits longer for these
+/// answers, because Storm's start and warm-up take time beyond the measurement.
 fn storm<'a>(session: &Session, text: &'a Text, times: Times) -> Vec<Contestant<'a, Peers>> {
     // Storm takes about ten seconds to start and to end each run, so a session of ten minutes has time only
     // for these sizes.
@@ -162,7 +162,7 @@ fn best_lines_per_s(rows: &[Row]) -> Option<f64> {
         .reduce(f64::max)
 }
 
-/// Starts a topology, measures it once after its warm-up, and ends it.
+/// Starts a topology, measures it for some time after its warm-up, and ends it.
 fn measure(plan: Plan, text: &Text, times: Times) -> anyhow::Result<Sample> {
     let live = Live::new(plan.split);
     std::thread::scope(|scope| {
@@ -199,7 +199,7 @@ fn put_batches(sample: &mut Sample, [lines, words]: &[Edge; 2]) {
     }
 }
 
-/// The measured part of the time of a running topology.
+/// The measured part of the time of a running topology, without its warm-up.
 pub(super) struct Window {
     since: Instant,
     words: u64,
@@ -228,7 +228,7 @@ impl Window {
         }
     }
 
-    /// Ends the window. Returns the words a second since its start, and the latencies.
+    /// Ends the window. Returns the words a second since the window's start, and the latencies.
     pub(super) fn end(&mut self, live: &Live) -> Sample {
         let (words, lines) = (live.words() - self.words, live.lines() - self.lines);
         let seconds = self.since.elapsed().as_secs_f64();

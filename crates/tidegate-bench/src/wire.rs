@@ -1,5 +1,4 @@
-//! The protocol of NATS clients as far as the bench needs it: a parser, which is pure, and a connection that
-//! blocks.
+//! The protocol of NATS clients, as far as the bench needs it: a pure parser, and a connection that blocks.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -10,10 +9,10 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::Value;
 
-/// The greatest number of bytes of a line, and of a payload, that the bench accepts.
+/// The greatest number of bytes of a line and of a payload that the bench accepts, to bound its memory.
 const BYTES_MAX: usize = 16 << 20;
 
-/// One operation that a NATS server sends.
+/// One operation that a NATS server sends to the bench.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Op<'a> {
     Message {
@@ -25,7 +24,7 @@ pub(crate) enum Op<'a> {
     Ping,
     Pong,
     Error(&'a str),
-    /// The operation is `INFO` or `+OK`, which the bench ignores.
+    /// An operation `INFO` or `+OK`, which the bench ignores.
     Other,
 }
 
@@ -83,7 +82,7 @@ pub(crate) fn hello(user: &str, password: &str) -> String {
     )
 }
 
-/// Connects to a server, from the address `source` if there is one.
+/// Connects to a server, from the local address `source` if the caller gives one.
 pub(crate) fn dial(
     addr: SocketAddr,
     source: Option<IpAddr>,
@@ -105,17 +104,17 @@ pub(crate) fn dial(
     Ok(stream)
 }
 
-/// A connection to a server with a user's credentials.
+/// A connection to a server, logged in with a user's credentials.
 pub(crate) struct Wire {
     pub(crate) stream: TcpStream,
-    /// The bytes that the connection has read. Those from index `start` on are not parsed yet.
+    /// The bytes that the connection has read. The bytes from index `start` on are not parsed yet.
     buffer: Vec<u8>,
     start: usize,
     inbox: String,
 }
 
 impl Wire {
-    /// Connects and waits until the server confirms the credentials.
+    /// Connects and logs in, and waits until the server confirms the credentials.
     ///
     /// # Errors
     ///
@@ -145,7 +144,7 @@ impl Wire {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Waits until the server has processed all bytes written so far.
+    /// Waits until the server has processed all bytes written so far, by a `PING` behind them.
     ///
     /// # Errors
     ///
@@ -160,7 +159,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends a request and returns the payload of the answer.
+    /// Sends a request to `subject` and returns the payload of the answer.
     ///
     /// # Errors
     ///
@@ -197,7 +196,7 @@ impl Wire {
         }
     }
 
-    /// Sends a request to the API of streams and returns the answer.
+    /// Sends a request to the server's API of streams, and returns the answer as JSON.
     ///
     /// # Errors
     ///

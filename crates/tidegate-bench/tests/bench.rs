@@ -1,5 +1,5 @@
-//! Tests of the program `tidegate-bench`: the form of its document, its kept results, and peers that answer,
-//! fail and hang.
+//! Tests of the program `tidegate-bench`: its JSON document, the results that it keeps, and its handling of
+//! peers that answer, fail or hang.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -181,7 +181,7 @@ done
         .as_f64()
         .unwrap();
     assert!(ratio > 1.0, "{ratio}");
-    // If a system lacks the feature, it has no row in the case.
+    // The bench gives a system no row in a case if the system lacks the feature.
     let batch = document(&bench(
         directory.path(),
         &[
@@ -202,7 +202,8 @@ done
 #[test]
 fn a_hanging_peer_is_killed_and_reported() {
     let directory = tempfile::tempdir().unwrap();
-    // The peer's child would outlive the peer, so the bench kills the whole process group.
+    // The peer's child would outlive the peer, so the test checks that the bench kills the whole process
+    // group.
     let pid = directory.path().join("pid");
     let script = format!(
         "#!/bin/sh\nread -r hello\necho '{{\"systems\":[{{\"system\":\"slow\",\"version\":\"1\"}}]}}'\nread -r ask\nsleep 1000 &\necho $! > {}\nwait\n",
@@ -227,7 +228,7 @@ fn a_hanging_peer_is_killed_and_reported() {
     assert!(row(&document, "tidegate")["ops_per_s"].is_f64());
     let pid = std::fs::read_to_string(pid).unwrap();
     let stat = format!("/proc/{}/stat", pid.trim());
-    // The bench has killed the child already, but the child dies only when it next runs.
+    // The bench has sent the signal already, but the child dies only when the kernel next runs it.
     let gone = (0..1_000_000).any(|_| {
         std::thread::yield_now();
         std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
@@ -255,7 +256,7 @@ fn a_peer_that_is_not_built_names_the_command() {
         errors.contains("absent: not built: run bench/peers/install.sh absent"),
         "{errors}"
     );
-    // The bench also runs if there are no peers at all.
+    // The bench also runs in a directory without any peers, and names the way to install them.
     let empty = tempfile::tempdir().unwrap();
     let output = bench(empty.path(), &args);
     assert!(
@@ -278,7 +279,7 @@ fn finished_cells_are_kept_and_skipped() {
     ];
     let first = document(&bench(directory.path(), &args));
     assert_eq!(rows(&first).len(), 2);
-    // The test cuts a line short in the middle, as an earlier run might have.
+    // The test cuts a line in the middle, as an interrupted run may leave it.
     let path = directory.path().join("kept.jsonl");
     let kept = std::fs::read_to_string(&path).unwrap();
     let half = kept.rfind("2 producers, single").unwrap() + 10;
@@ -290,8 +291,8 @@ fn finished_cells_are_kept_and_skipped() {
     assert_eq!(rows(&third), rows(&second));
 }
 
-/// Creates a peer that answers as a client of Redis, but does not contact Redis. It writes its requests to
-/// the file `asked`.
+/// Creates a peer that answers like a Redis client without any contact to Redis. The peer writes its requests
+/// to the file `asked`, so that the test can check them.
 fn redis_client(directory: &Path, measure: &str) {
     let script = format!(
         r#"#!/bin/sh
@@ -344,8 +345,8 @@ fn redis_clients_are_loaded_measured_and_rested() {
         ] {
             assert_eq!(row[key].as_f64(), Some(value), "{key}: {row}");
         }
-        // The peer never called Redis, so Redis counts only the bench's own requests. They may take too
-        // little time for Redis's clock to show, and now and then Redis reads from an empty socket.
+        // The peer never calls Redis, so Redis counts only the bench's own requests. These may take too
+        // little time for Redis's clock, and now and then Redis reads from an empty socket.
         assert!(row["redis_cpu_us"].is_f64(), "{row}");
         let commands = row["commands_per_read"].as_f64().unwrap();
         assert!(commands > 0.0 && commands <= 1.0, "{row}");
@@ -408,7 +409,8 @@ fn without_a_redis_server_the_command_that_installs_it_is_named() {
 #[test]
 fn the_redis_server_ends_with_the_bench_even_if_that_is_killed() {
     let directory = tempfile::tempdir().unwrap();
-    // The peer never answers, so the bench stays in the middle of a cell. The peer ends when its input ends.
+    // The peer never answers, so that the bench stays in the middle of a cell. The peer ends when its input
+    // ends.
     redis_client(directory.path(), "read -r _");
     let mut bench = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
         .args(["redis", "--peers", "--effort", "smoke"])
@@ -566,7 +568,7 @@ fn arena(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// The arguments of short runs of the arena, which prove only that the bench works.
+/// The arguments of short runs of the arena, by which the tests prove only that the bench works.
 const ARENA_QUICK: [&str; 6] = ["--cells", "4", "--items", "20000", "--rounds", "2"];
 
 #[test]
@@ -637,7 +639,7 @@ fn arena_shows_one_cell_and_writes_its_cells_as_json() {
 #[test]
 fn arena_judges_the_backlog_of_open_loops() {
     let directory = tempfile::tempdir().unwrap();
-    // Another test checks the promise in fixed cells. In this cell the controller keeps it.
+    // Another test checks the promise in fixed cells. In this cell the controller keeps the promise.
     let args = ["--stability", "--cells", "1", "--seed", "43"];
     let (code, text, errors) = arena(directory.path(), &args);
     assert_eq!(code, Some(0), "{errors}{text}");
@@ -668,7 +670,7 @@ fn arena_refuses_what_it_does_not_know() {
     }
 }
 
-/// Runs small attacks on `tidegate-bench serve`, because the product's own program may not be built.
+/// Runs small attacks on `tidegate-bench serve`, because the program `tidegate` may not be built.
 fn neighbours(directory: &Path, args: &[&str]) -> Output {
     let short = ["--before", "0.3", "--window", "0.5", "--after", "0.3"];
     let small = ["--scale", "0.002", "--bcrypt-cost", "4", "--json"];
@@ -688,7 +690,7 @@ fn neighbours(directory: &Path, args: &[&str]) -> Output {
 #[test]
 fn neighbours_are_measured_before_during_and_after_an_attack() {
     let directory = tempfile::tempdir().unwrap();
-    // There is no nats-server below this directory, and its rows say so.
+    // There is no nats-server below this directory, so its rows must have a note about that.
     let attacks = [
         ("wildcards-alone", "attack_deliveries", &["--peers"][..]),
         ("purge-half", "attack_purged", &[]),
@@ -764,8 +766,8 @@ fn neighbours_lists_its_attacks_and_refuses_others() {
     assert!(errors.contains("wildcards-alone"), "{errors}");
 }
 
-/// Makes a few streams, consumers or subjects on `tidegate-bench serve`, because the product's own program
-/// may not be built.
+/// Makes a few streams, consumers or subjects on `tidegate-bench serve`, because the program `tidegate` may
+/// not be built.
 fn many(directory: &Path, args: &[&str]) -> Output {
     let short = ["--idle", "0.1", "--rest-max", "0.5", "--json"];
     Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
@@ -789,7 +791,7 @@ fn many_things_are_made_and_survive_a_kill_and_a_stop() {
         ("subjects-1m", "0.001", 1000),
     ];
     for (cell, scale, count) in cells {
-        // There is no nats-server below this directory, and its row says so.
+        // There is no nats-server below this directory, so its row must have a note about that.
         let args = ["--only", cell, "--scale", scale, "--peers"];
         let document = document(&many(directory.path(), &args));
         assert_eq!(document["bench"], "many");
@@ -816,7 +818,8 @@ fn many_things_are_made_and_survive_a_kill_and_a_stop() {
         }
         assert!(ours["bytes_each"].is_f64() && ours["idle_cpu_percent"].is_f64());
         assert_eq!(ours["consumer_ms"].is_f64(), cell == "subjects-1m");
-        // The server lost nothing. On a busy machine it may not come to rest.
+        // The note must not report a loss. It may report that the server did not come to rest on a busy
+        // machine.
         let note = ours["note"].as_str().unwrap_or_default();
         assert!(!note.contains("the server has"), "{ours}");
         let note = theirs["note"].as_str().unwrap();

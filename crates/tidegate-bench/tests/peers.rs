@@ -1,5 +1,6 @@
 //! Tests of `tidegate-bench` with real rivals: `stream`, `cluster` and `raft` with the `nats` program as the
-//! load and nats-server as the rival; `handlers` with a PostgreSQL of its own and other crates that batch.
+//! load and nats-server as the rival, and `handlers` with its own PostgreSQL server and other crates that
+//! batch.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -101,7 +102,7 @@ fn every_step_of_the_replication_is_measured_with_its_batches_beside_what_was_pu
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// Creates a directory that the user who runs PostgreSQL can read.
+/// Creates a directory that other users can read, because PostgreSQL runs as another user than root.
 fn open_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let all = std::fs::Permissions::from_mode(0o755);
@@ -203,7 +204,7 @@ fn postgres_ends_with_the_bench_even_if_that_is_killed() {
         .join(format!("bench-handlers-{}", bench.id()));
     let data = files.join("postgres/data");
     let until = Instant::now() + Duration::from_secs(60);
-    // The last line of the file `postmaster.pid` says that the server is ready.
+    // PostgreSQL writes `ready` into the last line of the file `postmaster.pid` once it serves clients.
     while !std::fs::read_to_string(data.join("postmaster.pid"))
         .is_ok_and(|pid| pid.contains("ready"))
     {

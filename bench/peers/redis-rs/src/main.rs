@@ -1,6 +1,6 @@
-//! The Redis clients in Rust that the bench compares with Tidegate, each with one multiplexed connection;
-//! lines on stdin control them (bench/peers/README.md). The callers are those of our own client,
-//! `bench/load`.
+//! Runs the Redis clients in Rust that the bench compares with Tidegate's, each with one multiplexed
+//! connection, for a bench that controls the process by lines on standard input (bench/peers/README.md). The
+//! callers come from `bench/load`, as for our own client.
 
 use std::alloc::System as Allocator;
 use std::io;
@@ -12,7 +12,7 @@ use rustis::resp::BulkString;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tidegate_load::{Ask, Client, Running, System, serve};
 
-/// Counts allocations, as the program of our own client does, so that the figures compare.
+/// Counts allocations, as the program of our own client does, so that the figures are comparable.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<Allocator> = &INSTRUMENTED_SYSTEM;
 
@@ -37,7 +37,7 @@ fn main() -> io::Result<()> {
     })
 }
 
-/// Refuses the settings that neither of these two clients has.
+/// Refuses the settings `delay_us` and `policy`, because neither of these two clients has them.
 fn refuse_settings(ask: &Ask) -> Result<(), String> {
     let set = [
         ("delay_us", ask.delay.is_some()),

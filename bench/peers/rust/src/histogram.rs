@@ -1,5 +1,5 @@
-//! A histogram with buckets that grow with the value: exact below 128, then 128 buckets an octave, which is
-//! an error of at most 0.8 %.
+//! A histogram of latencies with buckets that grow with the value: exact below 128, then 128 buckets an
+//! octave, which is an error of at most 0.8 %.
 
 const BITS: u32 = 7;
 const PER_OCTAVE: usize = 1 << BITS;

@@ -1,6 +1,6 @@
-//! `peers`: the rivals of the queue that are Rust libraries; lines on standard input control them
-//! (bench/peers/README.md). The process is long-lived, so that a bench can interleave rounds of several
-//! systems.
+//! `peers`: runs the rivals of the queue that are Rust libraries, for a bench that controls the process by
+//! lines on standard input (bench/peers/README.md). The process is long-lived, so that a bench can interleave
+//! rounds of several systems.
 
 mod histogram;
 mod peers;
@@ -12,7 +12,7 @@ use std::io::{self, BufRead as _, Write as _};
 
 use request::{Answer, Request};
 
-/// The name of every rival, with the version that was built into this program.
+/// The name of every rival, with the version that is built into this program, for the answer to `hello`.
 const SYSTEMS: [(&str, &str); 6] = [
     ("bare-ring", env!("CARGO_PKG_VERSION")),
     ("crossbeam-channel", env!("VERSION_CROSSBEAM_CHANNEL")),
@@ -65,8 +65,8 @@ fn hello() -> String {
         .end()
 }
 
-/// Calls `$run` with both ends of the named rival. This cannot be a function, because each rival has types of
-/// its own.
+/// Calls `$run` with both ends of the named rival's queue. A function cannot do this, because each rival has
+/// types of its own.
 macro_rules! with_peer {
     ($system:expr, $capacity:expr, |$ends:ident| $run:expr) => {
         with_peer!(@match $system, $capacity, $ends, $run,
@@ -84,7 +84,7 @@ macro_rules! with_peer {
     };
 }
 
-/// Returns whether one call of the rival inserts several items.
+/// Returns whether the rival can insert several items by one call, so that the mode `batch` makes sense.
 fn has_batch_insert<P: peers::Push, D>(_ends: &(P, D)) -> bool {
     P::BATCH_INSERT
 }
@@ -167,7 +167,7 @@ fn named(system: &str, case: &str) -> Answer {
 /// The capacity of every rival's queue if the request names none: Storm's default.
 const CAPACITY: usize = 32_768;
 
-/// The greatest capacity of a queue, which is the limit of the Java peer.
+/// The greatest capacity of a queue that the program accepts, which is the limit of the Java peer.
 const CAPACITY_MAX: usize = 1 << 24;
 
 /// The greatest number of producers: enough for every request of the bench, and few enough that a typing

@@ -1,9 +1,9 @@
-//! The rivals of the queue behind two small traits, which push and drain with each rival's own best calls for
-//! batches.
+//! Wraps the rivals of the queue in two small traits, which push and drain with each rival's own best calls
+//! for batches.
 //!
 //! Some rivals have no blocking wait (`disruptor`, `bare-ring`). A thread that waits for them spins briefly
-//! and then yields: with more threads than cores a pure spin would only burn the time slice that the other
-//! side needs.
+//! and then yields. With more threads than cores a pure spin would take the processor from the side for which
+//! the thread waits.
 
 use std::hint;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::ring;
 
-/// The producing end of a rival's queue; it moves to a thread of its own.
+/// The producing end of a rival's queue, which each producer's thread owns.
 pub trait Push: Send {
     /// True if the rival can push several items in one call, so that `push_batch` is more than a loop over
     /// `push`.
@@ -23,8 +23,8 @@ pub trait Push: Send {
     /// Pushes one item. Waits for room if the queue is full.
     fn push(&mut self, item: u64);
 
-    /// Pushes the numbers of `items` in one call, and waits for room. The range is no longer than the queue's
-    /// capacity.
+    /// Pushes the numbers of `items` in one call. Waits for room if the queue is full. The range is no longer
+    /// than the queue's capacity.
     fn push_batch(&mut self, items: Range<u64>) {
         for item in items {
             self.push(item);
@@ -32,13 +32,13 @@ pub trait Push: Send {
     }
 }
 
-/// The consuming end of a rival's queue.
+/// The consuming end of a rival's queue, which the consumer's thread owns.
 pub trait Drain: Send {
-    /// Waits for at least one item, hands all items available at once to `each`, and returns their number.
+    /// Waits for at least one item, passes all available items to `each`, and returns their number.
     fn drain(&mut self, each: impl FnMut(u64)) -> u64;
 }
 
-/// Waits between two attempts on a rival that has no blocking wait.
+/// The wait between two attempts on a rival that has no blocking wait of its own.
 #[derive(Default)]
 struct Backoff(u32);
 
@@ -58,13 +58,13 @@ impl Backoff {
 
 // --- bare-ring ---
 
-/// The number of pauses between two looks into an empty ring. Each look takes the cache line that the
-/// producer writes to away from it. A microsecond without a look lets a backlog form, and doubles the
-/// throughput at batches of one item.
+/// The number of pauses between two looks of the consumer into an empty ring. Each look takes a cache line
+/// away from the producer that writes to it. A microsecond without a look lets a backlog form, and doubles
+/// the throughput at batches of one item.
 const RING_PAUSES: u32 = 64;
 
-/// The number of parts of the capacity after each of which a drain frees slots. If it freed slots only when
-/// the ring is empty, both sides would work in turns.
+/// The number of parts into which a drain divides the capacity: after each part the drain frees its slots. If
+/// the drain freed slots only when the ring is empty, both sides would work in turns.
 const RING_DRAIN_PARTS: u64 = 4;
 
 pub struct RingDrain {
@@ -74,7 +74,7 @@ pub struct RingDrain {
 
 pub struct RingPush {
     producer: ring::Producer<u64>,
-    /// The items of a batch. The producer hands them over as a slice, as a producer with a buffer would.
+    /// The items of a batch. The producer pushes them as a slice, as a producer with a buffer would.
     batch: Vec<u64>,
 }
 
@@ -241,7 +241,7 @@ impl Drain for flume::Receiver<u64> {
                 .expect("every item is counted before the senders go"),
         );
         let mut n = 1;
-        // This is the inherent method of the same name, not the trait's.
+        // This call uses the inherent method of the type and not the trait's method of the same name.
         for item in flume::Receiver::drain(self) {
             each(item);
             n += 1;
@@ -254,7 +254,7 @@ impl Drain for flume::Receiver<u64> {
 
 pub struct TokioPush {
     sender: mpsc::Sender<u64>,
-    /// The runtime in which this thread waits for permits: `reserve_many` has no blocking form. A
+    /// The runtime in which this thread waits for permits, because `reserve_many` has no blocking form. A
     /// current-thread runtime only parks the thread until the permits are free.
     runtime: tokio::runtime::Runtime,
 }
@@ -347,7 +347,8 @@ pub struct DisruptorPush(DisruptorProducer);
 pub struct DisruptorDrain(disruptor::EventPoller<u64, disruptor::MultiProducerBarrier>);
 
 pub fn disruptor(capacity: usize) -> (DisruptorPush, DisruptorDrain) {
-    // The wait strategy applies only to consumer threads that the crate itself runs, and there are none.
+    // The wait strategy applies only to consumer threads that the crate itself runs, and this program uses
+    // none.
     let builder = disruptor::build_multi_producer(
         capacity.next_power_of_two().max(64),
         || 0,

@@ -1,17 +1,17 @@
-//! The line protocol of the rivals: a request is `verb key=value ...`, its answer one JSON object. See
-//! bench/peers/README.md.
+//! Parses the line protocol of the rivals: a request is `verb key=value ...`, and its answer is one JSON
+//! object. See bench/peers/README.md.
 
 use std::collections::HashMap;
 use std::str::FromStr;
 
-/// A request that is split into its verb and its fields, which nothing has checked yet.
+/// A request that is split into its verb and its fields, of which the getters check the values.
 pub struct Request<'a> {
     pub verb: &'a str,
     fields: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Request<'a> {
-    /// Splits a line. The error names the word that is not `key=value`.
+    /// Splits a line into its words. An error names the word that is not `key=value`.
     pub fn parse(line: &'a str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let verb = words.next().unwrap_or("");
@@ -46,7 +46,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The answer to a request: a flat JSON object, written field by field.
+/// The answer to a request: a flat JSON object, which the program writes field by field.
 #[derive(Default)]
 pub struct Answer(String);
 
@@ -57,7 +57,7 @@ impl Answer {
     }
 
     pub fn float(self, key: &str, value: f64) -> Self {
-        // JSON has no number for infinity.
+        // JSON has no number for infinity, so the answer has `null` instead.
         let value = if value.is_finite() {
             format!("{value:.6}")
         } else {

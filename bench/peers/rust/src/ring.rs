@@ -1,6 +1,6 @@
-//! `bare-ring`: the yardstick for Tidegate's own queue. A bounded ring for many producers and one consumer,
-//! without further features: no closing, no metrics, no parking, `Copy` items only. Tidegate's queue costs
-//! more than this ring, and the difference is the cost of its features.
+//! `bare-ring`: a minimal queue for comparison with Tidegate's own. It is a bounded ring for many producers
+//! and one consumer, without further features: no closing, no metrics, no parking, `Copy` items only.
+//! Tidegate's queue costs more than this ring, and the difference is the cost of its features.
 //!
 //! A producer claims `n` slots with one compare-exchange of `tail`, writes them, and publishes the claim with
 //! one store: the *stamp* of the claim's first slot becomes the position after its last one.
@@ -10,11 +10,11 @@
 //! stamp        11     .     .    12    14     .      three claims: 8..11, 11..12, 12..14
 //! ```
 //!
-//! The consumer stands at `head`, always the first position of a claim, and reads only that slot's stamp:
-//! above `head` it is the end of a published claim, otherwise the stamp is left from an earlier lap. (A claim
-//! is at most `capacity` long, so a stamp written one lap ago at `head - capacity` is at most `head`.) Stamps
-//! need no resetting, claims need not be published in order, and a claim costs one stamp however long it is.
-//! Items lie densely, apart from the stamps.
+//! The consumer is at `head`, which is always the first position of a claim, and reads only that slot's
+//! stamp. A stamp above `head` is the end of a published claim; otherwise the stamp is from an earlier lap.
+//! (A claim is at most `capacity` long, so a stamp written one lap ago at `head - capacity` is at most
+//! `head`.) The consumer need not reset stamps, producers may publish claims in any order, and a claim of any
+//! length costs one stamp. The items are dense, apart from the stamps.
 //!
 //! Invariants: `head <= tail <= head + capacity`; positions never wrap (64 bits).
 
@@ -28,9 +28,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct Padded<T>(T);
 
 struct Shared<T> {
-    /// The next position to be claimed; only producers write it.
+    /// The next position that a producer can claim; only producers write it.
     tail: Padded<AtomicU64>,
-    /// The position up to which the consumer has consumed everything; only the consumer writes it.
+    /// The position up to which the consumer has read everything; only the consumer writes it.
     head: Padded<AtomicU64>,
     mask: u64,
     stamps: Box<[AtomicU64]>,
@@ -42,15 +42,15 @@ struct Shared<T> {
 // (Release/Acquire). So no accesses race.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// The producing end of a ring; each producer has a clone.
+/// The producing end of a ring, of which each producer has a clone.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    /// A past value of `head`, never ahead of the true one. A producer that relies on it is safe, and does
-    /// not read the consumer's cache line while there is room.
+    /// An earlier value of `head`, never ahead of the present value. A producer may rely on it, and does not
+    /// read the consumer's cache line while there is room.
     head_seen: u64,
 }
 
-/// The consuming end of a ring; a ring has one.
+/// The consuming end of a ring, of which there is only one.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     head: u64,
@@ -132,7 +132,7 @@ impl<T: Copy> Producer<T> {
                     return None;
                 }
             }
-            // Relaxed: a claim hands over no data; the stamps and `head` do that.
+            // Relaxed: a claim passes no data to the consumer; the stamps and `head` do that.
             match self.shared.tail.0.compare_exchange_weak(
                 tail,
                 tail + n,
@@ -151,7 +151,7 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// Copies `from` into slots that the caller has claimed, as many as `from` has items.
+/// Copies the items of `from` into slots that the caller has claimed; both have equal lengths.
 #[inline]
 fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
     assert_eq!(slots.len(), from.len());
@@ -168,9 +168,9 @@ fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
 }
 
 impl<T: Copy> Consumer<T> {
-    /// Hands the published items to `each` in slices, in order, up to the last published one or until the
-    /// drain reaches `limit` items. The drain does not split a claim, so it may pass the limit. It frees the
-    /// slots of all these items at the end, at once, and returns the number of items.
+    /// Passes the published items to `each` in slices, in order, up to the last published item or until the
+    /// drain reaches `limit` items. The drain does not split a claim, so it may pass the limit. At the end
+    /// the drain frees the slots of all these items at once. Returns the number of items.
     #[inline]
     pub fn drain(&mut self, limit: u64, mut each: impl FnMut(&[T])) -> u64 {
         let first = self.head;
@@ -197,7 +197,7 @@ impl<T: Copy> Consumer<T> {
     }
 }
 
-/// Views the slots of a published claim as items.
+/// Returns the slots of a published claim as items, which the consumer may read.
 #[inline]
 fn published<T>(slots: &[UnsafeCell<MaybeUninit<T>>]) -> &[T] {
     // SAFETY: the claim's stamp was read with Acquire, so every slot is initialised and its writer done; no

@@ -1,5 +1,5 @@
-//! The measurements of a rival. They are generic over the rival, so that no indirect call stands between its
-//! calls and the loop around them.
+//! Measures a rival. The functions are generic over the rival, so that no indirect call stands between the
+//! rival's calls and the loop around them.
 
 use std::hint;
 use std::mem::MaybeUninit;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::histogram::Histogram;
 use crate::peers::{Drain, Push};
 
-/// The result of a run that measures throughput.
+/// The result of a run that measures a rival's throughput.
 pub struct Throughput {
     pub elapsed: Duration,
     pub cpu: Duration,
@@ -19,8 +19,8 @@ pub struct Throughput {
 }
 
 /// Pushes the numbers `0..items`, split among `producers` threads, to one consumer that adds them up. With a
-/// `batch` above 1 each call inserts that many items. The time runs from the first thread past the barrier to
-/// the last item consumed.
+/// `batch` above 1 each call inserts that many items. Measures the time from the first thread past the
+/// barrier until the consumer has received the last item.
 pub fn throughput<P: Push + Clone, D: Drain>(
     ends: (P, D),
     producers: u64,
@@ -61,8 +61,8 @@ pub fn throughput<P: Push + Clone, D: Drain>(
             }
             (start, Instant::now(), process_cpu(), sum)
         });
-        // This thread reads the clock before it opens the barrier, because it may get a core only long after
-        // that.
+        // This thread reads the clock before it opens the barrier, because afterwards it may wait long for a
+        // core.
         let cpu_before = process_cpu();
         barrier.wait();
         let (mut first, last, cpu_after, sum) = consumer.join().expect("consumer");
@@ -78,17 +78,18 @@ pub fn throughput<P: Push + Clone, D: Drain>(
     })
 }
 
-/// The result of a run at a fixed rate; times in nanoseconds.
+/// The result of a run at a fixed rate, with times in nanoseconds.
 pub struct Paced {
-    /// The times from the push of an item (with its wait for room) to its consumption.
+    /// The times from the push of an item, with its wait for room, until the consumer received the item.
     pub from_push: Histogram,
-    /// The times from the moment at which an item was due to its consumption: free of coordinated omission.
+    /// The times from the due time of an item until the consumer received the item, free of coordinated
+    /// omission.
     pub from_due: Histogram,
     pub elapsed: Duration,
     pub cpu: Duration,
 }
 
-/// Runs one producer that pushes an item every `1 / rate` seconds. It keeps to this schedule even if it is
+/// Runs one producer that pushes an item every `1 / rate` seconds, and keeps to this schedule even if it is
 /// late. The consumer waits in its ordinary receive.
 pub fn paced<P: Push, D: Drain>(ends: (P, D), rate: f64, seconds: f64) -> Paced {
     let (mut push, mut drain) = ends;
@@ -135,7 +136,7 @@ pub fn paced<P: Push, D: Drain>(ends: (P, D), rate: f64, seconds: f64) -> Paced 
 /// The time that both threads have to start before the first item is due.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// The length of the end of a wait in which the producer spins, because a sleep ends about 60 us too late.
+/// The last part of a wait, in which the producer spins, because a sleep ends about 60 us too late.
 const SPIN_NS: u64 = 200_000;
 
 fn wait_until(due: u64, now: impl Fn() -> u64) {
@@ -152,10 +153,11 @@ fn wait_until(due: u64, now: impl Fn() -> u64) {
     }
 }
 
-/// Returns the nanoseconds in which a cache line travels to another thread and back: the best of several
-/// short rounds, because in some rounds both threads may share one core. On a virtual machine the cores
-/// behind the CPUs change at run time (siblings on one core, the same cache, another socket), and with them
-/// the cost of every hand-over between threads. So compare figures only if this time was alike.
+/// Returns the nanoseconds in which a cache line travels to another thread and back. Takes the best of
+/// several short rounds, because in some rounds both threads may share one core. On a virtual machine the
+/// cores behind the processors change at run time (siblings on one core, the same cache, another socket), and
+/// with them the cost of every hand-over between threads. So a reader should compare figures only if this
+/// time was alike.
 pub fn core_round_trip_ns() -> f64 {
     const ROUNDS: usize = 9;
     const TRIPS: u64 = 20_000;
@@ -189,7 +191,7 @@ pub fn core_round_trip_ns() -> f64 {
 struct CachePadded(AtomicU64);
 
 /// Spins until the other thread has set `turn` to `value`. Now and then it yields, because on a busy machine
-/// that thread may need this core.
+/// the other thread may need this core.
 fn await_turn(turn: &AtomicU64, value: u64) {
     let mut spins = 0u32;
     while turn.load(Ordering::Acquire) != value {
@@ -203,7 +205,7 @@ fn await_turn(turn: &AtomicU64, value: u64) {
     }
 }
 
-/// Returns the processor time of all threads of this process so far.
+/// Returns the processor time that all threads of this process have used so far.
 fn process_cpu() -> Duration {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: the pointer is valid for one timespec, which the call fills in when it returns 0.

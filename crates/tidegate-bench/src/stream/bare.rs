@@ -1,5 +1,5 @@
-//! The limit of the disk itself: a loop of one write and one `fdatasync`, over a file that has all its blocks
-//! already, so that a sync need not write metadata.
+//! Measures the limit of the disk itself: a loop of one write and one `fdatasync`, over a file that already
+//! has all its blocks, so that a sync need not write metadata.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
@@ -13,7 +13,7 @@ use super::super::rounds::Sample;
 
 const FILE_BYTES: u64 = 16 << 20;
 
-/// Writes `bytes` bytes and syncs them, again and again for `window`.
+/// Writes `bytes` bytes and syncs them, again and again for the time `window`.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The cells of the benches of streams (`stream`, `cluster`, `raft`). A cell is a kind of work, with a number
-//! of clients and a size of messages.
+//! Lists the cells of the benches of streams (`stream`, `cluster`, `raft`). A cell is a kind of work, with a
+//! number of clients and a size of messages.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(super) enum Work {
     Core { subscribers: usize },
 }
 
-/// One cell of a bench of streams.
+/// One cell of a bench of streams, in which the bench compares the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) name: String,
@@ -62,7 +62,7 @@ impl Cell {
             b => format!("{b} B"),
         };
         let name = match work {
-            // The most important cells, of 10 clients and 1 KiB, have the short names.
+            // The most important cells, with 10 clients and 1 KiB, get the short names.
             Work::Async | Work::Sync if (clients, bytes) == (10, 1024) => {
                 format!("R{replicas} {}", of(work == Work::Sync))
             }
@@ -109,7 +109,7 @@ impl Cell {
         self
     }
 
-    /// Returns the least number of messages in a measurement of this cell.
+    /// Returns the least number of messages in a measurement of this cell, so that each client has some.
     pub(super) fn messages_min(&self) -> u64 {
         let each = match self.work {
             Work::Sync | Work::Slowed | Work::Streams { sync: true, .. } | Work::Lone => 20,
@@ -147,7 +147,8 @@ impl Cell {
 /// together.
 const BYTES_MAX: u64 = 3 << 30;
 
-/// Returns the cells of `tidegate-bench stream`. The most important cells come first, in case time runs out.
+/// Returns the cells of `tidegate-bench stream`. The most important cells come first, because the time of a
+/// run may be too short.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
     let mut cells = most_wanted(1);
     cells.push(Cell::new(1, Work::Lone, 1, 1024));
@@ -240,8 +241,8 @@ mod tests {
                 "R1 lone sync, 1 KiB"
             ]
         );
-        // The count: 18 cells of one stream, 18 of many streams, the lone client, 2 with slowed syncs, 2
-        // readers, 6 without streams.
+        // The test expects 18 cells of one stream, 18 of many streams, the lone client, 2 with slowed syncs,
+        // 2 readers and 6 without streams.
         assert_eq!(cells(true).len(), 47);
         let names: Vec<_> = cells_of_clusters(3, true)
             .into_iter()

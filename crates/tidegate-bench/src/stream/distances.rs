@@ -1,9 +1,9 @@
-//! Clusters with a delay between the nodes: our server with its controller beside fixed settings, which are a
-//! number of commands in an entry and a number of entries in flight. For the delay, a proxy stands in front
-//! of the address at which each node receives the other nodes.
+//! Measures clusters with a delay between the nodes: our server with its controller beside fixed settings,
+//! which are a number of commands in an entry and a number of entries in flight. For the delay, the bench
+//! puts a proxy in front of the address at which each node receives the other nodes.
 //!
-//! Each cell first tries every setting of the grid alone and once. The best of them then run beside our
-//! controller, in interleaved rounds.
+//! For each cell the bench first tries every setting of the grid alone and once. Then it runs the best of
+//! them beside our controller, in interleaved rounds.
 
 use std::cell::RefCell;
 
@@ -33,7 +33,7 @@ pub(super) fn name(fixed: FixedEntries) -> String {
     format!("fixed: {commands} an entry, {in_flight} in flight")
 }
 
-/// Runs the cells of clusters with a delay between the nodes.
+/// Runs the cells of clusters with a delay between the nodes, for `tidegate-bench cluster --full`.
 pub(super) fn run(session: &mut Session, cells: &[Cell]) -> anyhow::Result<()> {
     let programs = Programs::find()?;
     let field = RefCell::new(Field::new(NODES, programs, session)?);

@@ -1,5 +1,5 @@
 //! The field of a bench of streams: the systems that the bench compares, and their measurements. The field
-//! starts each system at its first use, in a directory of its own.
+//! starts each system when a cell first needs it, in a directory of its own.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,8 @@ use super::program::Run;
 use super::server::{Kind, Programs};
 use super::servers::Servers;
 
-/// The name of the consumer through which `nats bench` reads, unless its user names another.
+/// The name of the consumer through which `nats bench` reads by default, which the bench deletes before each
+/// run.
 const CONSUMER: &str = "nats-bench";
 /// The name of the stream to which the `nats` program publishes.
 const STREAM: &str = "bench";
@@ -59,8 +60,8 @@ impl Drop for Directory {
     }
 }
 
-/// The systems that a bench of streams compares. The servers come before the directory, so that they drop
-/// first.
+/// The systems that a bench of streams compares. The field `servers` comes before the directory, so that Rust
+/// drops the servers first.
 pub(super) struct Field {
     /// The number of nodes of each system.
     nodes: usize,
@@ -98,7 +99,7 @@ impl Field {
         })
     }
 
-    /// Returns the directory for further files of the bench, and the duration of a measurement.
+    /// Returns the directory in which the bench may create further files, and the duration of a measurement.
     pub(super) fn ground(&self) -> (&Path, Duration) {
         (&self.directory.0, self.window)
     }
@@ -141,8 +142,8 @@ impl Field {
         Ok(messages)
     }
 
-    /// Runs a load of this many messages once, and adds the processor time of the servers and of the load
-    /// generator.
+    /// Runs a load of this many messages once, and measures the processor time of the servers and of the load
+    /// generator with it.
     pub(super) fn measure(
         &mut self,
         kind: Kind,
@@ -205,7 +206,7 @@ impl Field {
         Ok(sample)
     }
 
-    /// Publishes the messages that the clients of a reading cell read, unless the stream already has them.
+    /// Publishes the messages for the clients of a reading cell, unless the stream already has them.
     fn fill(&mut self, kind: Kind, cell: &Cell, messages: u64) -> Result<(), Failure> {
         let there = self.filled.get(&kind);
         if there.is_some_and(|(bytes, n)| *bytes == cell.bytes && *n >= messages) {
@@ -243,7 +244,7 @@ fn client_cpu_s() -> Option<f64> {
     machine::cpu_ticks_s(&stat, true)
 }
 
-/// Names the processor times of the nodes: first the leader's, then those of the followers, the greater
+/// Names the processor times of the nodes for the row: first the leader's, then the followers', the greater
 /// first. If there is no leader, all nodes have the name `node`.
 fn roles(addrs: &[SocketAddr], leader: Option<SocketAddr>, cpu: &[f64]) -> Vec<(String, f64)> {
     let (mut all, mut others) = (Vec::new(), Vec::new());
@@ -301,7 +302,7 @@ fn load(
     }
 }
 
-/// Measures the messages a second that all subscribers together receive, if no stream takes part.
+/// Measures the messages a second that all subscribers together receive, without a stream.
 fn core(
     program: &Path,
     servers: &Servers,

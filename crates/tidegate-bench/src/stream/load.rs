@@ -1,6 +1,6 @@
 //! The load on streams that the bench itself sends: bare sockets, one thread for each client, each with a
-//! number of messages in flight. The cost of the load is small and the same for every server. It serves the
-//! cells that the `nats` program cannot do: many streams, and a lone client without a runtime.
+//! number of messages in flight. The load costs little, and equally for every server. It serves the cells
+//! that the `nats` program cannot do: many streams, and a lone client without a runtime.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use super::super::rounds::Sample;
 
-/// The longest time for which a client waits for an answer; after it, the measurement fails.
+/// The longest time for which a client waits for an answer, before the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The name of the first stream of a load.
+/// The name of the first stream of a load, on which the bench asks for the leader.
 pub(super) const FIRST_STREAM: &str = "bench0";
 /// The time after which the bench repeats a request, because a forming cluster may lose an answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// The load that clients of the bench publish.
+/// The load that clients of the bench publish in a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) clients: usize,
@@ -37,7 +37,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Creates the streams, empty, then publishes the load and measures its throughput.
+    /// Creates the streams without messages, then publishes the load and measures its throughput.
     ///
     /// # Errors
     ///
@@ -90,8 +90,8 @@ impl Load {
         })
     }
 
-    /// Publishes one client's share of the load. With one message in flight, it measures each latency in
-    /// nanoseconds.
+    /// Publishes one client's share of the load. If the client has only one message in flight, measures each
+    /// latency in nanoseconds.
     fn publish(
         &self,
         connection: &mut Connection,
@@ -136,7 +136,7 @@ impl Load {
     }
 }
 
-/// Deletes a consumer, if it exists.
+/// Deletes a consumer, if it exists, so that the next client creates a new one.
 ///
 /// # Errors
 ///
@@ -166,7 +166,7 @@ pub(super) fn try_stream(addr: SocketAddr, replicas: usize) -> anyhow::Result<()
     connection.api(&format!("STREAM.DELETE.{name}"), &json!({}))
 }
 
-/// Returns the name of the node that leads a stream; `None` without a leader.
+/// Returns the name of the node that leads a stream; `None` if the stream has no leader.
 ///
 /// # Errors
 ///
@@ -176,7 +176,7 @@ pub(super) fn leader(addr: SocketAddr, stream: &str) -> anyhow::Result<Option<St
     Ok(info["cluster"]["leader"].as_str().map(String::from))
 }
 
-/// A connection that has read the server's greeting and subscribes to its inbox.
+/// A client's connection that has read the server's greeting and subscribes to its inbox.
 struct Connection {
     reader: BufReader<TcpStream>,
     socket: TcpStream,
@@ -193,8 +193,8 @@ impl Connection {
         socket.set_write_timeout(Some(PATIENCE))?;
         let mut connection = Self {
             reader: BufReader::with_capacity(64 << 10, socket.try_clone()?),
-            // The port of the connection alone could also be that of a client of another node, so the inbox's
-            // name has both ports.
+            // The inbox's name has both ports of the connection, because a client of another node may have
+            // the first port, too.
             inbox: format!("_INBOX.{}x{}.", socket.local_addr()?.port(), addr.port()),
             socket,
             line: Vec::new(),
@@ -252,7 +252,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the next message, which must be an acknowledgement.
+    /// Reads the next message, and returns an error if it is not an acknowledgement.
     fn ack(&mut self) -> anyhow::Result<()> {
         self.message()?;
         if !self.payload.starts_with(b"{\"stream\":") {

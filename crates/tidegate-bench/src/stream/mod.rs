@@ -44,7 +44,7 @@ pub(crate) use server::{Membership, Server, product};
 const NODES: usize = 3;
 
 /// Returns the arguments with the default number of rounds of the benches `stream` and `cluster`. In a full
-/// run at normal effort it is three, because there are many cells.
+/// run at normal effort the number is three, because there are many cells.
 pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal && args.full {
@@ -67,8 +67,8 @@ pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the arguments with the default number of rounds of `tidegate-bench raft`. At normal effort it is
-/// three, because there are many steps and each measurement forms a cluster.
+/// Returns the arguments with the default number of rounds of `tidegate-bench raft`. At normal effort the
+/// number is three, because there are many steps and each measurement forms a cluster.
 pub(super) fn defaults_of_steps(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal {

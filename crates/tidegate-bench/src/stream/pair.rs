@@ -1,4 +1,4 @@
-//! The servers of the bench `compare`: two binaries of the product side by side, each as a server with a
+//! Runs the servers of the bench `compare`: two binaries of the product side by side, each as a server with a
 //! directory of its own, under a load that the bench sends.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -49,16 +49,17 @@ impl Traffic {
     }
 }
 
-/// The figures of one measurement of one server.
+/// The figures of one measurement of one server, from which the bench takes ratios.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     /// The messages a second that the clients published.
     pub(crate) per_s: f64,
-    /// The server's processor time a message, in nanoseconds.
+    /// The server's processor time for each message, in nanoseconds.
     pub(crate) cpu_ns: f64,
 }
 
-/// The servers of the two binaries. Their field stands before the directory, so that they drop first.
+/// The servers of the two binaries. Their field comes before the directory, so that Rust drops the servers
+/// first.
 pub(crate) struct Pair {
     servers: [Server; 2],
     _directory: Directory,
@@ -90,8 +91,8 @@ impl Pair {
         })
     }
 
-    /// Returns the number of messages that the clients can publish in `window_ms` milliseconds, and warms
-    /// both servers up.
+    /// Returns the number of messages that the clients can publish in `window_ms` milliseconds. The search
+    /// for the number also warms both servers up.
     pub(crate) fn calibrate(&mut self, traffic: Traffic, window_ms: u64) -> anyhow::Result<u64> {
         let mut messages = 20 * traffic.clients as u64;
         for side in [1, 0] {

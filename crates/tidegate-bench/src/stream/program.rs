@@ -1,5 +1,4 @@
-//! The `nats` program as a load on streams: the bench runs it to its end within a time limit, and reads its
-//! report.
+//! Runs the `nats` program as a load on streams, to its end within a time limit, and reads its report.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -13,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::super::rounds::{Failure, Sample};
 use tidegate_cli::interrupt;
 
-/// The longest time that a run of the program may take; after it, the bench counts the program as hung.
+/// The longest time that a run of the program may take, before the bench counts the program as hung.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running `nats` program. The bench kills it when this value drops.
+/// A running `nats` program. The bench kills the program when it drops this value.
 pub(super) struct Run {
     child: Child,
     said: Option<std::thread::JoinHandle<String>>,
@@ -101,8 +100,8 @@ impl Drop for Run {
     }
 }
 
-/// Parses the program's report, in which the last line of statistics counts: with several clients it is the
-/// line of all of them together.
+/// Parses the program's report. Takes the last line of statistics, because with several clients this line
+/// sums up all of them.
 fn report(said: &str) -> Option<Sample> {
     let mut lines = said.lines().rev();
     let line = lines.find(|line| line.contains(" stats: ") && line.contains("msgs/sec"))?;

@@ -1,5 +1,5 @@
-//! A server that a bench measures, ours or nats-server: the bench starts it on the given ports with a
-//! directory for it, and reads its costs. The server ends with the bench, even if a signal kills the bench.
+//! Runs a server that a bench measures, ours or nats-server: starts it on the given ports with a directory
+//! for it, and reads its costs. The server ends with the bench, even if a signal kills the bench.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,13 +17,13 @@ use tidegate_raft::lab::{FixedEntries, RaftStep};
 use super::super::machine;
 use tidegate_cli::interrupt;
 
-/// The longest time that a server may take to start, and to answer.
+/// The longest time that a server may take to start, and to answer, before the bench reports a failure.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The shell script that runs the server and prints its process id. It ends the server when the bench's end
 /// of the pipe closes, even if a signal killed the bench.
 const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
-/// The kinds of servers that the bench starts.
+/// The kinds of servers that the bench starts and compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Ours,
@@ -32,8 +32,8 @@ pub(super) enum Kind {
     /// Our server, with syncs that take 5 ms longer. It does not delay a sync for clients that are about to
     /// publish again, as our server usually does.
     OursSlowGreedy,
-    /// A variant of our server between nats-server's way of writing replicated streams and the product's;
-    /// `step` says which. `slow` adds 5 ms to its syncs.
+    /// A variant of our server that has taken the step `step` on the way from nats-server's way of writing
+    /// replicated streams to ours. `slow` adds 5 ms to its syncs.
     Step {
         step: RaftStep,
         slow: bool,
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// The place of a node in its cluster: its name and addresses.
+/// The place of a node in its cluster: its name and the addresses by which the nodes find each other.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership<'a> {
     pub(crate) name: String,
@@ -72,7 +72,7 @@ pub(crate) struct Membership<'a> {
 }
 
 impl Membership<'_> {
-    /// Returns the flags with which nats-server joins a cluster; our server has the same flags.
+    /// Returns the flags with which a server joins a cluster; nats-server and ours have the same flags.
     fn arguments(&self) -> Vec<String> {
         let routes = self.routes.iter().map(|at| format!("nats-route://{at}"));
         let routes: Vec<_> = routes.collect();
@@ -181,7 +181,7 @@ impl Server {
         })
     }
 
-    /// Waits until the server reports in its log that it is ready.
+    /// Waits until the server writes into its log that it is ready for clients.
     ///
     /// # Errors
     ///
@@ -203,13 +203,13 @@ impl Server {
         }
     }
 
-    /// Returns the text that the server has logged so far.
+    /// Returns the text that the server has written into its log so far.
     pub(crate) fn said(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Returns whether the server's process runs.
+    /// Returns whether the server's process still runs.
     pub(crate) fn is_running(&self) -> bool {
         Path::new(&format!("/proc/{}/stat", self.pid)).exists()
     }
@@ -266,7 +266,7 @@ impl Server {
         })
     }
 
-    /// Returns the answer of the server's monitor to a request for `path`.
+    /// Returns the answer of the server's HTTP monitor to a request for `path`, as JSON.
     fn monitor(&self, path: &str) -> anyhow::Result<Value> {
         let mut http = TcpStream::connect(self.http)?;
         http.set_read_timeout(Some(PATIENCE))?;
@@ -290,7 +290,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Returns the differences to the earlier counters `before`, over `seconds` seconds, as columns of a row.
+    /// Returns the differences to the earlier counters `before`, as columns of a row; `seconds` is the time
+    /// between both.
     pub(super) fn since(&self, before: &Self, seconds: f64) -> [(&'static str, f64); 5] {
         let more = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before)) as f64;
         let (entries, syncs) = (more(|w| w.entries), more(|w| w.syncs));
@@ -409,7 +410,7 @@ pub(crate) fn product() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The paths of the programs in bench/peers/go-nats.
+/// The paths of the rival's programs in bench/peers/go-nats.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     pub(super) nats: PathBuf,

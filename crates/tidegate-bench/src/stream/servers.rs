@@ -1,5 +1,4 @@
-//! The nodes of one system, a single server or a cluster of three on this machine, which the bench starts,
-//! measures and ends as one unit.
+//! Runs the nodes of one system as one unit: a single server, or a cluster of three on this machine.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -15,14 +14,14 @@ use tidegate_cli::interrupt;
 /// The nodes of one system, which the bench starts, measures and ends together.
 pub(super) struct Servers {
     nodes: Vec<Server>,
-    /// The proxies that delay the bytes between nodes, one in front of each node. There are none unless the
-    /// bench adds to the round trip.
+    /// The proxies that delay the bytes between nodes, one in front of each node; empty if the bench adds no
+    /// delay.
     _proxies: Vec<Proxy>,
 }
 
 impl Servers {
-    /// Starts this many nodes with their files below `directory`, and waits until they serve streams
-    /// together.
+    /// Starts this many nodes with their files below `directory`, and waits until all nodes together serve
+    /// streams.
     ///
     /// # Errors
     ///
@@ -78,7 +77,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Waits until each node can create a stream on all nodes.
+    /// Waits until each node can create a stream with replicas on all nodes, so that the cluster is ready.
     fn wait_formed(&self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         for addr in self.addrs() {
@@ -98,7 +97,7 @@ impl Servers {
         self.nodes.iter().map(Server::addr).collect()
     }
 
-    /// Returns the address of a stream's leader; `None` without the stream or without a leader.
+    /// Returns the address of the node that leads the stream; `None` if there is no such stream or no leader.
     ///
     /// # Errors
     ///

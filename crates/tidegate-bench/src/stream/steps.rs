@@ -1,8 +1,8 @@
-//! The steps of the replication as contestants: from a server with one sync and one message for each entry to
-//! the product. Beside them stand the figures that nats-server's pull request 7355 published for its steps
-//! (one laptop, three nodes, `sync_interval: always`, 10 clients, 100,000 messages of 1 KiB). The table
-//! compares factors relative to the first step of the same cell, because the absolute figures of one disk say
-//! nothing about another disk.
+//! Names the steps of the replication as contestants: from a server with one sync and one message for each
+//! entry to our server. The table shows beside them the figures that nats-server's pull request 7355
+//! published for its steps (one laptop, three nodes, `sync_interval: always`, 10 clients, 100,000 messages of
+//! 1 KiB). The table compares factors relative to the first step of the same cell, because the absolute
+//! figures of one disk say nothing about another disk.
 
 use serde_json::json;
 use tidegate_raft::lab::RaftStep;
@@ -22,7 +22,8 @@ pub(super) const fn name(step: RaftStep) -> &'static str {
     }
 }
 
-/// Returns the rate that the pull request published for a step, in messages a second.
+/// Returns the rate that the pull request published for a step, in messages a second; `None` for our own
+/// steps.
 const fn published(step: RaftStep) -> Option<f64> {
     match step {
         RaftStep::Baseline => Some(91.0),

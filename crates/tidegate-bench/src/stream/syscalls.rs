@@ -1,8 +1,8 @@
-//! Counts the system calls of a server while the bench publishes to the server.
+//! Counts the system calls of a server while the bench publishes to the server, for the costs of a message.
 //!
 //! `perf stat` counts in the kernel and does not slow the server down. strace is the second choice: under
-//! strace each call takes many times as long, so a server that bounds its turns by time does less work a turn
-//! and makes more calls a message.
+//! strace each call takes many times as long, so a server with turns of bounded time does less work in a turn
+//! and makes more calls for each message.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -31,8 +31,8 @@ pub(super) struct SyscallCounter {
 }
 
 impl SyscallCounter {
-    /// Attaches a counting tool to the process with this id. Returns `None` if this machine has no tool, or
-    /// none that may attach.
+    /// Attaches a counting tool to the process with this id. Returns `None` if the machine has no tool that
+    /// may attach.
     pub(super) fn attach(pid: u32, file: &Path) -> anyhow::Result<Option<Self>> {
         for tool in [Tool::Perf, Tool::Strace] {
             if let Some(counter) = Self::attach_tool(tool, pid, file)? {
@@ -48,7 +48,7 @@ impl SyscallCounter {
                 let mut command = Command::new("perf");
                 command.args(["stat", "-x,", "-e", "raw_syscalls:sys_enter", "-o"]);
                 command.arg(file).args(["-p", &pid.to_string()]);
-                // perf starts this command once it counts, and ends with the command.
+                // perf starts this command as soon as it counts, and stops counting when the command ends.
                 command.args(["--", "sh", "-c", "echo attached; read -r _"]);
                 command.stdout(Stdio::piped()).stderr(Stdio::null());
                 command
@@ -88,7 +88,8 @@ impl SyscallCounter {
         }))
     }
 
-    /// Returns the number of messages to publish while the tool counts: fewer under strace, which is slow.
+    /// Returns the number of messages to publish while the tool counts; the number is smaller under strace,
+    /// which is slow.
     pub(super) const fn messages(&self) -> u64 {
         match self.tool {
             Tool::Perf => 20_000,
@@ -96,7 +97,8 @@ impl SyscallCounter {
         }
     }
 
-    /// Detaches the tool. Returns the number of system calls that it counted; `None` if it wrote no number.
+    /// Detaches the tool. Returns the number of system calls that it counted; `None` if its file has no
+    /// number.
     pub(super) fn finish(mut self) -> anyhow::Result<Option<u64>> {
         match self.tool {
             Tool::Perf => {
