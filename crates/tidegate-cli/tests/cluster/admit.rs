@@ -1,5 +1,5 @@
-//! Tests of a cluster with many requests of one client in flight at once, and with pulls of several
-//! connections, through several nodes.
+//! Tests that a cluster answers every request if one client has many requests in flight and several
+//! connections pull, through several nodes.
 
 use serde_json::json;
 

@@ -2,10 +2,10 @@
 //! nodes stay within bounds. After its return the node fetches all that it lacks, and no publisher has to
 //! stop for that.
 //!
-//! `make prove-away` writes some GiB; `AWAY_MIB` sets the number of MiB. The bounds that follow from the
-//! length of the log are small here, so that little data reaches them: segments of 8 MiB, and a checkpoint
-//! each 16 MiB. `AWAY_DEFAULTS=1` uses the program's defaults; with `AWAY_MAX_MS` the test fails if a
-//! publisher waited longer.
+//! `make prove-away` writes some GiB; `AWAY_MIB` sets the number of MiB. Here the tests set small limits of
+//! the log, so that little data reaches them: segments of 8 MiB, and a checkpoint each 16 MiB.
+//! `AWAY_DEFAULTS=1` uses the program's defaults. With `AWAY_MAX_MS` the test fails if a publisher waited
+//! longer.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,8 +22,8 @@ use super::raw::{PATIENCE, Raw, read_stream};
 use super::volume::Names;
 
 const MIB: u64 = 1 << 20;
-/// The growth of a process's memory, in bytes, from the first half of the run to the second that the test
-/// tolerates.
+/// The growth of a process's memory in bytes, from the first half of the run to the second, that the test
+/// tolerates as noise.
 const NOISE_BYTES: u64 = 64 * MIB;
 const CONSUMERS: u64 = 20;
 

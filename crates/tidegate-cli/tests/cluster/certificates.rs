@@ -1,4 +1,4 @@
-//! Creates certificates for nodes and servers under test, new ones in each run.
+//! Creates new certificates for nodes and servers in each run of the tests, because certificates expire.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Creates an authority with this name.
+    /// Creates an authority with this name, which signs the certificates of a test.
     pub(crate) fn new(name: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(vec![]).unwrap();
@@ -52,7 +52,7 @@ impl Authority {
         (text(cert_file), text(key_file))
     }
 
-    /// Creates a certificate of `node` that has expired, and returns the node's flags.
+    /// Creates an expired certificate of `node`, which other nodes must refuse. Returns the node's flags.
     pub(crate) fn certify_long_ago(&self, node: &str, names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();

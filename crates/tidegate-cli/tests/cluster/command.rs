@@ -136,7 +136,7 @@ fn one_command_is_a_cluster() {
     assert_eq!(urls.len(), 3);
     let config = json!({"name": "S", "subjects": ["s"], "num_replicas": 3});
     ask(&urls[0], "STREAM.CREATE.S", &config).unwrap();
-    // The test kills a node: the command must report it, and the other nodes must go on.
+    // The test kills a node: the command must report its end, and the other nodes must continue.
     let nodes = cluster.nodes();
     assert_eq!(nodes.len(), 3);
     signal(nodes[2], Signal::KILL);
@@ -153,11 +153,11 @@ fn one_command_is_a_cluster() {
     let (status, said) = cluster.end();
     assert!(status.success(), "{status}: {said}");
     assert!(nodes.iter().all(|pid| gone(*pid)), "{nodes:?}");
-    // The test starts the command again: the nodes must still have the streams.
+    // The test starts the command again: the nodes must still have their streams.
     let mut cluster = Cluster::start(directory.path());
     let urls = cluster.urls();
     until("the stream", || ask(&urls[1], "STREAM.INFO.S", &json!({})));
-    // The test kills the command itself: none of its nodes may keep running.
+    // The test kills the command itself: none of its nodes may continue to run.
     let nodes = cluster.nodes();
     signal(cluster.child.id(), Signal::KILL);
     until("its nodes to end", || {
@@ -168,7 +168,7 @@ fn one_command_is_a_cluster() {
     });
 }
 
-/// Tests that the command goes on as long as a node answers that the user started again by hand.
+/// Tests that the command continues while a node answers that the user has started again by hand.
 #[test]
 fn a_node_started_by_hand_keeps_the_command() {
     if other().is_some() {

@@ -28,7 +28,7 @@ pub(crate) struct Fight {
 }
 
 impl Fight {
-    /// Runs the clients for as long as `meanwhile` runs.
+    /// Runs the competing clients for as long as `meanwhile` runs.
     pub(crate) fn run(&self, stream: &str, urls: &[String], meanwhile: impl FnOnce()) {
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
@@ -40,7 +40,7 @@ impl Fight {
             for client in 0..CLIENTS {
                 scope.spawn(move || self.client(stream, urls, client));
             }
-            // The guard stops the clients if `meanwhile` panics.
+            // The guard stops the clients even if `meanwhile` panics, so that the test ends.
             let _stop = Stop(&self.stop);
             meanwhile();
         });
@@ -96,7 +96,7 @@ impl Fight {
                         ..attempt
                     });
                 }
-                // No node serves the stream, or the outcome is unknown. So the client goes on with another
+                // No node serves the stream, or the outcome is unknown, so the client continues with another
                 // node.
                 Err(()) => {
                     history.push(attempt);

@@ -2,7 +2,7 @@
 //! nodes serve the stream throughout. The damaged node must either refuse to start, with an error of one
 //! line, or fetch the missing entries from the others and serve no damaged message.
 //!
-//! With `POWER_SECONDS` set the test covers more damage, and a checkpoint.
+//! With `POWER_SECONDS` set, the tests cover more kinds of damage, and damage behind a checkpoint.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -57,7 +57,7 @@ const HARMS: [Harm; 18] = [
     refused(
         "a bit of a message in the last segment flipped",
         // The log must have no later write than this message. Otherwise the log could take the damage for a
-        // torn last write, and only the other nodes could tell.
+        // torn last write, and only the other nodes could find it.
         "log",
         |data| {
             let path = last(data);
@@ -92,7 +92,7 @@ const HARMS: [Harm; 18] = [
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
     }),
-    // The node would otherwise start as a new one under its old identity, without its votes and
+    // Without this check the node would start as a new node under its old identity, without its votes and
     // acknowledgements.
     refused("everything but the members' file deleted", "gone", |data| {
         for entry in fs::read_dir(data.join("tidegate")).unwrap() {
@@ -257,7 +257,7 @@ fn find(path: &Path, bytes: &[u8]) -> Vec<u64> {
     found.map(|at| at as u64).collect()
 }
 
-/// Copies a directory into another one.
+/// Copies a data directory, so that the test can restore it after the damage.
 fn copy(from: &Path, to: &Path) {
     let words = ["-a", "--sparse=always"];
     let status = Command::new("cp").args(words).arg(from).arg(to).status();
@@ -299,7 +299,7 @@ fn damaged_files_of_one_node() {
     }
 }
 
-/// Applies each kind of damage to one node, and the next one to the next node.
+/// Applies each kind of damage to one node, in turn, and checks the reaction of the node.
 fn suffer(harms: &[Harm], fillers: usize) {
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
     let mut nodes = start(fillers, &mut acked, &mut next);
@@ -307,7 +307,7 @@ fn suffer(harms: &[Harm], fillers: usize) {
     let kept = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
     for (n, harm) in harms.iter().enumerate() {
-        // The victim may be the leader: each node takes its turn.
+        // The nodes take turns as the victim, so the victim may also be the leader.
         let victim = n % nodes.len();
         let mut urls = nodes.urls();
         urls.remove(victim);

@@ -1,5 +1,5 @@
-//! Tests in which the disk of a node hangs or is full: the other nodes go on, and the node takes part again
-//! once its disk works.
+//! Tests in which the disk of a node hangs or is full: the other nodes must continue, and the node must take
+//! part again once its disk works.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,8 @@ use super::raw::Raw;
 
 const PUBLISHERS: usize = 4;
 
-/// A file system in a file, as the disk of one node. The test needs root for it, and removes it at its end.
+/// A file system in a file, as the disk of one node. The test needs root for the mount, and removes it at its
+/// end.
 struct Disk {
     directory: tempfile::TempDir,
 }
@@ -48,7 +49,7 @@ impl Drop for Disk {
     }
 }
 
-/// Freezes the file system: no write completes while this value lives.
+/// Freezes the file system while this value lives, so that no write completes, as on a disk that hangs.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -85,7 +86,8 @@ fn a_leader_with_a_hanging_disk_stops_no_other_node() {
     leader_with_a_hanging_disk("H", PUBLISHERS, 8);
 }
 
-/// With one publisher that waits for each acknowledgement, the loop's own thread syncs the log, and hangs.
+/// With one publisher that waits for each acknowledgement, the event loop's own thread syncs the log, and
+/// hangs.
 #[test]
 fn a_leader_that_hangs_in_a_sync_for_a_lone_publisher_stops_no_other_node() {
     leader_with_a_hanging_disk("L", 1, 1);
@@ -137,7 +139,8 @@ fn a_follower_with_a_full_disk_stops_no_other_node() {
     let mut raw = Raw::connect(&nodes.url(1)).unwrap();
     acked.extend(load.run(&nodes.urls(), &mut next, || {
         load.wait_acked(&nodes, 3000);
-        // These messages have far more bytes than the node buffers: it must not answer while its disk hangs.
+        // These messages have far more bytes than the node buffers, so that it must stop answering while its
+        // disk hangs.
         for _ in 0..160 {
             publish_soon(&mut raw, "G.x", &"x".repeat(500_000));
         }
@@ -202,7 +205,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
         assert_ne!(keepers(&nodes, &elsewhere)[0], 0, "{elsewhere}");
         let refused = publish(&mut raw, &subject, "x").unwrap_err();
         assert!(refused.contains("10047"), "{refused}");
-        // A purge must still work, and the stream must use the freed space.
+        // A purge must still work, and the stream must use the space that it frees.
         let purged = raw.api(&format!("STREAM.PURGE.{kept}"), &json!({}));
         assert_eq!(purged["purged"], stored, "{purged}");
         assert_eq!(publish_soon(&mut raw, &subject, "x"), stored + 1);
@@ -248,8 +251,8 @@ fn messages_without_room_on_most_nodes_are_refused_and_streams_can_be_emptied() 
         }
     };
     assert!(refused.contains("10047"), "{refused}");
-    // The node with free space leads. It refuses messages because the other two have no space, and still
-    // takes a purge, which frees space on all of them.
+    // The node with free space leads. It refuses messages because the other two nodes have no space, and
+    // still accepts a purge, which frees space on all of them.
     assert_eq!(nodes.leader("M"), 2);
     let purged = raw.api("STREAM.PURGE.M", &json!({}));
     assert_eq!(purged["purged"], stored, "{purged}");

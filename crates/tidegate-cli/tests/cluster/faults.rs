@@ -1,9 +1,9 @@
 //! Tests that kill and pause nodes under load: the stream must have each acknowledged message once, and
-//! publishing must go on.
+//! publishers must be able to continue.
 //!
 //! `FAILOVER_ROUNDS=50 cargo test -p tidegate-cli --test cluster leader_killed -- --nocapture` kills the
-//! leader 50 times, not 3, and prints the longest time that a publisher waited; with `FAILOVER_MAX_MS` it
-//! fails if that time was longer.
+//! leader 50 times instead of 3, and prints the longest time that a publisher waited. With `FAILOVER_MAX_MS`
+//! the test fails if that time was longer.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::nodes::Nodes;
 
 const PUBLISHERS: usize = 4;
 
-/// Parses a number from the environment.
+/// Parses a number from an environment variable, by which the user of the tests sets an extent.
 pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -107,8 +107,8 @@ fn a_follower_away_comes_back() {
     check(&same_everywhere(&nodes, "B"), &acked, &next);
 }
 
-/// Tests nodes that the system pauses and continues: a paused node does not know that time has passed, not
-/// even a paused leader.
+/// Tests nodes that the system pauses and continues: a paused node, even a paused leader, does not know that
+/// time has passed.
 #[test]
 fn nodes_that_stand_still_go_on() {
     let nodes = Nodes::start(3);

@@ -1,5 +1,5 @@
-//! Publishers that write large messages as fast as the nodes accept them, and that measure the longest time
-//! for which one of them waited.
+//! Publishers that write large messages as fast as the nodes accept them, and measure the longest time for
+//! which one of them waited.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -43,7 +43,7 @@ impl Flood {
         }
     }
 
-    /// Runs the publishers for as long as `meanwhile` runs.
+    /// Runs the publishers for as long as `meanwhile` runs, and returns its result.
     pub(crate) fn run<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
             for who in 0..PUBLISHERS {
@@ -132,8 +132,8 @@ pub(crate) fn payload(who: usize, n: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the publisher's number of the message that `answer` acknowledges, and the message's sequence if
-/// the answer has one.
+/// Parses an answer of the stream: the publisher's number of the message, and the message's sequence if the
+/// stream has stored it.
 pub(crate) fn parse(answer: &Received) -> (u64, Option<u64>) {
     let number = answer.subject.rsplit_once('.').unwrap().1.parse().unwrap();
     let value: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();

@@ -10,8 +10,8 @@ fn every_node_takes_what_is_published() {
     let mut acked = Acked::new();
     let mut next = [0];
     for node in 0..nodes.len() {
-        // Each message waits for the acknowledgement of the one before, so the stream must keep the order,
-        // whichever nodes the messages pass.
+        // The publisher sends each message after the acknowledgement of the message before, so the stream
+        // must keep the order of the messages, through any node.
         let load = Load::new("S", 1, 1);
         acked.extend(load.run(&[nodes.url(node)], &mut next, || {
             load.wait_acked(&nodes, 100)

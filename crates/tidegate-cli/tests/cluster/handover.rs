@@ -1,4 +1,4 @@
-//! Tests of a leader that steps down or ends, with a consumer that ends with its leadership: the consumer's
+//! Tests a leader that steps down or ends, with a consumer that exists only on the leader: the consumer's
 //! listener must learn of the change at once.
 //!
 //! In nats-server such a consumer stays on its node even if another node leads its stream.

@@ -1,5 +1,4 @@
-//! A test in which many clients without credentials send a TLS hello to the leader at once: the leader must
-//! stay the leader.
+//! Tests that the leader stays the leader while many clients without credentials send it a TLS hello at once.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,8 +13,8 @@ use super::nodes::{Nodes, Place, other, until};
 /// followers.
 const HELLOS: usize = 400;
 
-/// Makes a certificate and an RSA key of 4096 bits, which makes the slowest signatures in use. Returns false
-/// if the program for that is missing.
+/// Makes a certificate and an RSA key of 4096 bits, the slowest to sign with of those in use. Returns false
+/// if the program `openssl` is missing.
 fn certificate(directory: &Path) -> bool {
     let file = |name: &str| directory.join(name).to_str().unwrap().to_owned();
     let mut openssl = Command::new("openssl");
@@ -34,7 +33,8 @@ fn certificate(directory: &Path) -> bool {
     }
 }
 
-/// Returns a ClientHello of TLS 1.2 that offers only ECDHE with an RSA signature.
+/// Returns a ClientHello of TLS 1.2 that offers only ECDHE with an RSA signature, so that the leader must
+/// sign.
 fn hello() -> Vec<u8> {
     let extensions: &[&[u8]] = &[
         // supported_groups: x25519, secp256r1
@@ -113,7 +113,7 @@ fn a_burst_of_hellos_does_not_depose_the_leader() {
         for (client, answered) in clients.iter_mut().zip(&mut answered) {
             let mut record = [0; 4096];
             match client.read(&mut record) {
-                // The first byte of a handshake record is 0x16; this one is the ServerHello.
+                // The first byte of a handshake record is 0x16, and the record is the leader's ServerHello.
                 Ok(len) if len > 0 => {
                     assert!(*answered || record[0] == 0x16, "{:?}", &record[..len]);
                     *answered = true;

@@ -1,4 +1,4 @@
-//! Decides whether a history of conditional publishes is linearizable: whether all of them could have
+//! Decides whether a history of conditional publishes is linearizable, that is, if all of them could have
 //! happened one after the other, each at some moment between its call and its answer.
 //!
 //! A stream makes this simple, because its sequences give the order of the successful publishes. A refusal
@@ -28,7 +28,7 @@ pub(crate) enum Outcome {
     Refused(Option<u64>),
 }
 
-/// A message that the stream has at the end of the test.
+/// A message that the stream has at the end of the test, against which the checker compares the history.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) seq: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Checked {
     pub(crate) refused: usize,
 }
 
-/// Checks a history of attempts against the final contents of the stream.
+/// Checks a history of attempts against the final contents of the stream, and counts the checked attempts.
 ///
 /// # Errors
 /// An observation that no order of the attempts allows.
@@ -239,7 +239,8 @@ mod tests {
             &[(1, "a")],
             "was answered before",
         );
-        // This refusal was answered before the publish of the message that it names was called.
+        // The stream answered this refusal before a client called the publish of the message that the refusal
+        // names.
         let early = clock.attempt("c", 9, 0, Some((5, Outcome::Refused(Some(2)))));
         let b = clock.attempt("b", 1, 20, Some((30, Outcome::Stored(2))));
         wrong(

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use super::nodes::Nodes;
 use super::raw::{PATIENCE, Raw, Received, read_stream};
 
-/// The time without an acknowledgement after which a publisher tries another node.
+/// The time without an acknowledgement after which a publisher repeats its messages to another node.
 const ATTEMPT: Duration = Duration::from_millis(400);
-/// The longest wait of a reader for its next message.
+/// The longest wait of a reader for its next message, before the test fails.
 const READ: Duration = Duration::from_secs(5);
-/// The pause between two attempts if no node serves the stream.
+/// The pause of a publisher between two attempts if no node serves the stream, so that the nodes can elect a
+/// leader.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The number of refusals of one node after which a publisher tries another node, because the first one may
@@ -41,7 +42,8 @@ pub(crate) fn publish_with(
     raw.send(&out)
 }
 
-/// Returns the payload of message `n` of publisher `who`: each has its own length and its own text.
+/// Returns the payload of message `n` of publisher `who`. Each message has another text, so that the checks
+/// notice a mix-up.
 fn payload(who: usize, n: u64) -> String {
     let filler = (who as u64 * 31 + n * 7) % 1500;
     format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))
@@ -104,7 +106,7 @@ impl Load {
     }
 
     /// Runs the publishers for as long as `meanwhile` runs, and until the nodes have acknowledged all sent
-    /// messages. Each publisher begins at its number in `next`.
+    /// messages. Each publisher begins at its number in `next`. Returns the acknowledged messages.
     pub(crate) fn run(&self, urls: &[String], next: &mut [u64], meanwhile: impl FnOnce()) -> Acked {
         self.stop.store(false, Ordering::Release);
         let first = next.to_vec();
@@ -114,7 +116,7 @@ impl Load {
                 .enumerate()
                 .map(|(who, first)| scope.spawn(move || self.publish(urls, who, first)))
                 .collect();
-            // The guard stops the publishers if `meanwhile` panics.
+            // The guard stops the publishers even if `meanwhile` panics, so that the test ends.
             let stop = Stop(self);
             meanwhile();
             drop(stop);
@@ -262,7 +264,7 @@ impl Load {
     }
 }
 
-/// A guard that stops the publishers when it is dropped.
+/// A guard that stops the publishers when Rust drops it, even after a panic.
 struct Stop<'a>(&'a Load);
 
 impl Drop for Stop<'_> {
@@ -274,7 +276,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Returns the publisher's number of the answered message, and the message's sequence or the reason of the
+/// Parses an answer: the publisher's number of the message, and the message's sequence or the reason of a
 /// refusal.
 fn parse(answer: &Received) -> (u64, Result<u64, String>) {
     let number = answer.subject.rsplit_once('.').unwrap().1.parse().unwrap();
@@ -314,19 +316,19 @@ pub(crate) fn same_everywhere(nodes: &Nodes, stream: &str) -> Content {
     first.unwrap()
 }
 
-/// Returns the contents of a stream, read through a node.
+/// Returns the contents of a stream, which this function reads through the node `node`.
 pub(crate) fn read(nodes: &Nodes, node: usize, stream: &str) -> Content {
     let info = nodes.info(stream);
     let last = info["state"]["last_seq"].as_u64().unwrap();
     assert_eq!(info["state"]["messages"], json!(last), "{info}");
-    // The read repeats as long as it fails, because some nodes may not know the new consumer yet.
+    // The function repeats a failed read, because some nodes may not know the new consumer yet.
     nodes.until("to read the stream", || {
         let content = read_stream(&nodes.url(node), stream, 1, last, READ);
         content.map_err(|e| e.to_string())
     })
 }
 
-/// Returns the text behind the message's headers, if it has headers.
+/// Returns the payload behind the message's headers, or the whole text if the message has no headers.
 pub(crate) fn body(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let body = text

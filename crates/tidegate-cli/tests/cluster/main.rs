@@ -1,8 +1,8 @@
-//! Tests of a cluster as its users see it. They kill, pause and cut off three processes on this machine under
-//! load, and checkers verify every promise.
+//! Tests of a cluster as its users see it. The tests kill, pause and cut off three processes on this machine
+//! under load, and checkers verify every promise.
 //!
-//! If `STREAM_SERVER` names a nats-server program, the same tests run against it: it must meet the same
-//! demands.
+//! If `STREAM_SERVER` names a nats-server program, the tests run against this program instead, which must
+//! meet the same demands.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

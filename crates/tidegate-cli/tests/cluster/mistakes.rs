@@ -1,5 +1,5 @@
-//! Tests of mistakes that operators make: the cluster must lose no message, the other nodes must be disturbed
-//! only briefly, and the log must name the mistake.
+//! Tests of mistakes that operators make: the cluster must lose no message, the mistake must disturb the
+//! other nodes only briefly, and the log must name the mistake.
 
 use std::net::TcpStream;
 use std::process::Command;

@@ -20,19 +20,19 @@ use fuser::{
 
 use super::volume::{Facts, Names, Volume};
 
-/// The time for which the kernel may cache an answer: it may not.
+/// The time for which the kernel may cache an answer: zero, so that it asks the volume each time.
 const TTL: Duration = Duration::ZERO;
-/// The same handle for every open file, because a handle has no state of its own.
+/// The handle of every open file. The volume needs no state for a handle, so all files share one.
 const HANDLE: FileHandle = FileHandle(0);
 const GENERATION: Generation = Generation(0);
-/// The size of the disk that the mount reports, in blocks of one page.
+/// The size of the disk that the mount reports to programs, in blocks of one page.
 const BLOCKS: u64 = 16 << 20;
-/// The time that a sync takes: a loss of power between a write and the end of its sync loses data.
+/// The time that a sync takes, so that a test can cut the power between a write and the end of its sync.
 const SYNC_TAKES: Duration = Duration::from_millis(2);
-/// The greatest number of syncs that wait for the running one.
+/// The greatest number of syncs that wait for the running sync.
 const SYNCS_MAX: usize = 64;
 
-/// A mounted volume. Its drop unmounts it; the mount disappears once no process uses it.
+/// A mounted volume. The drop of this value unmounts it; the mount disappears once no process uses it.
 pub(crate) struct Mounted {
     volume: Arc<Mutex<Volume>>,
     session: Option<BackgroundSession>,
@@ -54,7 +54,7 @@ impl Mounted {
         config.mount_options = vec![MountOption::FSName("tidegate-test".into())];
         let (syncs, asked) = sync_channel(SYNCS_MAX);
         let syncing = Arc::clone(&volume);
-        // The thread ends once every sender of requests is gone.
+        // The thread ends once Rust has dropped every sender of requests.
         std::thread::spawn(move || do_syncs(&syncing, &asked, sync_takes));
         let served = Served {
             volume: Arc::clone(&volume),
@@ -78,8 +78,8 @@ impl Mounted {
         self.directory.path().join("data")
     }
 
-    /// Locks the volume. A caller that holds the lock must not use a file on the mount, or it would wait for
-    /// itself.
+    /// Locks the volume. A caller with the lock must not use a file on the mount, because the answer to such
+    /// a use needs the lock.
     pub(crate) fn volume(&self) -> MutexGuard<'_, Volume> {
         lock(&self.volume)
     }
@@ -102,10 +102,11 @@ fn lock(volume: &Mutex<Volume>) -> MutexGuard<'_, Volume> {
     volume.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request to sync: the inode of a file or a directory, and the reply that the kernel waits for.
+/// A request to sync: the inode of a file or a directory, and the reply for which the kernel waits.
 type Sync = (u64, ReplyEmpty);
 
-/// Does the requested syncs one after the other, on a thread of its own.
+/// Carries out the requested syncs one after the other, on a thread of its own, so that other requests do not
+/// wait.
 fn do_syncs(volume: &Mutex<Volume>, asked: &Receiver<Sync>, takes: Duration) {
     for (ino, reply) in asked {
         let begun = lock(volume).begin_sync(ino);
@@ -287,7 +288,7 @@ impl Filesystem for Served {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Closing a file makes nothing durable.
+        // The close of a file makes nothing durable, so the volume only confirms it.
         reply.ok();
     }
 

@@ -16,14 +16,14 @@ use super::raw::Raw;
 const PAYLOAD: [u8; 1024] = [b'x'; 1024];
 /// The number of messages that the paced publisher sends in a second.
 const RATE: u64 = 20_000;
-/// The greatest number of unacknowledged messages.
+/// The greatest number of unacknowledged messages of the paced publisher.
 const WINDOW: u64 = 2000;
 /// The time after which a missing answer counts as a failed request, as in the Go client. The test counts
 /// such requests separately.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// A publisher that sends at a fixed rate. If it sends a message late, the message's wait begins at the time
-/// at which it was due.
+/// A publisher that sends at a fixed rate. If the publisher sends a message late, the message's wait begins
+/// at its due time, so that the measurement includes the delay.
 struct Paced<'a> {
     url: &'a str,
     rate: u64,
@@ -59,7 +59,7 @@ impl Paced<'_> {
                     std::thread::park_timeout(Duration::from_millis(2));
                 }
             }
-            // The first message of the group was due first, so it waited for the longest.
+            // The first message of these was due first, so it waited for the longest.
             let waited = start.elapsed().as_micros() as u64 - sent * 1_000_000 / self.rate;
             self.worst_us.fetch_max(waited, Ordering::AcqRel);
             self.acked.fetch_add(last - sent, Ordering::AcqRel);
@@ -193,7 +193,7 @@ fn measure_move() {
     }
 }
 
-/// A guard that stops the publisher when it is dropped, even if the test fails.
+/// A guard that stops the publisher when Rust drops it, even if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::nodes::{Place, other};
 
-/// The network of the nodes under test. The test needs root for it, and removes it at its end.
+/// The network of the nodes under test. The test needs root to make it, and removes it at its end.
 pub(crate) struct Net {
     /// The prefix of the names of the namespaces and interfaces.
     name: String,
@@ -15,7 +15,8 @@ pub(crate) struct Net {
     nodes: usize,
 }
 
-/// The MAC address to which a cut direction sends its frames; no interface has it.
+/// The MAC address to which a cut direction sends its frames. No interface has the address, so the frames get
+/// lost.
 const NOWHERE: &str = "02:00:00:00:00:01";
 
 impl Net {
@@ -104,7 +105,7 @@ impl Net {
         }
     }
 
-    /// Ends every cut.
+    /// Ends every cut, so that all nodes reach each other again.
     pub(crate) fn heal(&self) {
         for from in 0..self.nodes {
             for to in (0..self.nodes).filter(|to| *to != from) {

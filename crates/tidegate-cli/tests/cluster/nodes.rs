@@ -1,5 +1,5 @@
-//! The nodes of a cluster under test, each a process of its own. Tests start, kill, pause and restart them; a
-//! failed test prints the nodes' logs.
+//! The nodes of a cluster under test, each a process of its own. Tests start, kill, pause and restart the
+//! nodes. If a test fails, it prints the nodes' logs.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 use super::raw::{PATIENCE, Raw};
 
-/// The longest wait for one answer; after that the caller asks again.
+/// The longest wait for one answer, after which the caller asks again.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// Calls `look` again and again until it succeeds.
+/// Calls `look` again and again until it succeeds, because no event tells the test that it would.
 #[track_caller]
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
@@ -34,7 +34,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) 
     }
 }
 
-/// The addresses and the settings of a node.
+/// The addresses and the settings with which a test starts a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) name: String,
@@ -168,7 +168,7 @@ impl Nodes {
         self.nodes[node].child.as_ref().unwrap().id()
     }
 
-    /// Returns the JSON of the node's `/varz`.
+    /// Returns the JSON that the node's monitor answers for `/varz`.
     pub(crate) fn varz(&self, node: usize) -> Value {
         self.monitor(node, "/varz").unwrap()
     }
@@ -225,7 +225,7 @@ impl Nodes {
         });
     }
 
-    /// Kills a node and removes it from the list; it must be the last one.
+    /// Kills a node and removes it from the list, of which it must be the last.
     pub(crate) fn remove(&mut self, node: usize) {
         self.kill(node);
         self.nodes.remove(node);
@@ -294,7 +294,7 @@ impl Nodes {
         std::fs::remove_dir_all(&self.nodes[node].data).unwrap();
     }
 
-    /// Asks a node to end in order, and waits for its end.
+    /// Asks a node to end in order by SIGTERM, and waits for its end.
     pub(crate) fn end(&mut self, node: usize) {
         self.signal(node, Signal::TERM);
         let mut child = self.nodes[node].child.take().unwrap();
@@ -371,7 +371,7 @@ impl Nodes {
         });
     }
 
-    /// Returns the info of a stream once it has a leader.
+    /// Returns the info of a stream. Waits until the stream has a leader.
     pub(crate) fn info(&self, stream: &str) -> Value {
         self.until("somebody to lead", || {
             let info = self.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
@@ -382,7 +382,7 @@ impl Nodes {
         })
     }
 
-    /// Returns the leader of a stream.
+    /// Returns the index of the node that leads a stream.
     pub(crate) fn leader(&self, stream: &str) -> usize {
         let info = self.info(stream);
         let name = info["cluster"]["leader"].as_str().unwrap_or_default();
@@ -449,7 +449,7 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         for node in 0..self.len() {
             if let Some(mut child) = self.nodes[node].child.take() {
-                // The process may have ended by itself.
+                // The process may have ended by itself, and then the kill fails without harm.
                 let _ = child.kill();
                 let _ = child.wait();
             }

@@ -1,4 +1,4 @@
-//! Mirrors and sources in a cluster while leaders of both sides die.
+//! Tests mirrors and sources in a cluster while the test kills the leaders of both streams.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::nodes::{Nodes, Place};
 use super::raw::Raw;
 
-/// The longest wait for the acknowledgement of one message; after that the publisher sends it again.
+/// The longest wait for the acknowledgement of one message, after which the publisher sends it again.
 const ATTEMPT: Duration = Duration::from_secs(3);
 const MESSAGES: u64 = 150;
 
-/// Publishes one message with an id, and reads the answer.
+/// Publishes one message with an id, and reads the answer, so that a repeated message is stored once.
 fn publish(url: &str, subject: &str, id: u64) -> Result<(), String> {
     let text = |e: std::io::Error| e.to_string();
     let mut raw = Raw::connect_within(url, ATTEMPT).map_err(text)?;

@@ -1,6 +1,6 @@
 //! Tests with nodes in network namespaces that cannot reach each other: every node must have each
-//! acknowledged message once, conditional publishes must be linearizable, and publishing must go on as long
-//! as a majority of the nodes is connected.
+//! acknowledged message once, conditional publishes must be linearizable, and publishers must be able to
+//! continue as long as a majority of the nodes is connected.
 //!
 //! `PARTITION_SECONDS=600 cargo test -p tidegate-cli --test cluster cut_off -- --nocapture` runs for that
 //! long with random faults, kills and pauses among them; `PARTITION_SEED` repeats their choice.
@@ -14,7 +14,7 @@ use super::net::Net;
 use super::nodes::Nodes;
 
 const PUBLISHERS: usize = 3;
-/// The number of faults that the test applies to one stream, before it goes on with a new one.
+/// The number of faults that the test applies to one stream, before it continues with a new stream.
 const CHAPTER: u64 = 3;
 
 /// A fault in a cluster of three nodes, of which one leads the stream and two follow.
@@ -24,7 +24,7 @@ enum Fault {
     LeaderCutOff,
     /// The network drops everything that the leader sends; the leader still gets the frames of the others.
     LeaderUnheard,
-    /// The network drops everything that is sent to the leader; the others still get the leader's frames.
+    /// The network drops all frames to the leader; the other nodes still get the leader's frames.
     LeaderDeaf,
     /// The network cuts one follower off from both other nodes.
     FollowerCutOff,
@@ -54,7 +54,7 @@ const FAULTS: [Fault; 10] = [
 ];
 
 impl Fault {
-    /// Applies the fault, waits until publishing goes on or until it cannot go on, and ends the fault.
+    /// Applies the fault, waits until publishers continue or until they cannot continue, and ends the fault.
     fn happen(self, nodes: &mut Nodes, net: &Net, stream: &str, load: &Load) {
         let leader = nodes.leader(stream);
         let [follower, third] = [1, 2].map(|n| (leader + n) % nodes.len());

@@ -1,5 +1,5 @@
-//! Tests of streams that only some nodes of the cluster keep: where the cluster places them, which nodes
-//! serve them, and what a loss of those nodes means.
+//! Tests of streams that only some nodes of the cluster keep: on which nodes the cluster places them, which
+//! nodes serve them, and how a loss of those nodes affects them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,8 +76,8 @@ fn content(nodes: &Nodes, stream: &str) -> Content {
     last
 }
 
-/// Publishes the message, and repeats it until the node knows which stream takes the subject; until then no
-/// stream answers.
+/// Publishes the message, and repeats it until the node knows the stream of the subject. Until then no stream
+/// answers.
 pub(crate) fn publish_soon(raw: &mut Raw, subject: &str, payload: &str) -> u64 {
     until("somebody to take it", || publish(raw, subject, payload))
 }
@@ -292,7 +292,7 @@ fn its_node_dies_and_comes_back_with_all_that_was_acknowledged() {
         let told = load.run(&nodes.urls(), &mut next, || {
             load.wait_acked(&nodes, 400);
             nodes.kill(keeper);
-            // No other node has the stream. All other streams must go on.
+            // No other node has the stream, and all other streams must continue.
             let any = (keeper + 1) % 3;
             nodes.until("its loss to be noticed", || match info(&nodes, any, "D") {
                 Err(error) if error.contains("10008") || !other_is_ours() => Ok(()),
@@ -403,7 +403,7 @@ fn three_replicas_of_five_nodes_are_on_three_and_live_through_one() {
             load.wait_acked(&nodes, 300);
             nodes.spawn(leader);
             nodes.wait_healthy(leader);
-            // The stream does not need the nodes that do not keep it.
+            // The stream must not need the nodes that do not keep it.
             let of = keepers(&nodes, &nodes.info("T0"));
             let others: Vec<usize> = (0..5).filter(|node| !of.contains(node)).collect();
             for node in &others {
@@ -511,8 +511,8 @@ impl Until {
     }
 }
 
-/// Pulls and acknowledges all messages through one node, whichever node leads. Returns the number of messages
-/// that came more than once.
+/// Pulls and acknowledges all messages through one node, also while other nodes lead. Returns the number of
+/// messages that came more than once.
 fn pull_all(url: &str, subject: &str, until: &Until) -> u64 {
     let (mut next, mut again) = (1, 0);
     while !until.is_past(next) {
@@ -680,7 +680,7 @@ fn a_move_is_called_off_under_load() {
                 load.wait_acked(&nodes, 50);
                 edit(&nodes, "O", there);
                 // In each round the change comes at another step of the move: at once in the first round, and
-                // after more messages in the later ones.
+                // after more messages in later rounds.
                 load.wait_acked(&nodes, round);
                 edit(&nodes, "O", back);
                 if round % 2 == 1 {

@@ -14,7 +14,7 @@ use super::nodes::{Nodes, Place, other};
 use super::volume::{Loss, Lost, Names};
 
 const PUBLISHERS: usize = 3;
-/// The number of losses of power that the test applies to one stream, before it goes on with a new one.
+/// The number of losses of power that the test applies to one stream, before it continues with a new stream.
 const CHAPTER: usize = 4;
 
 /// Three nodes, each with a simulated disk of its own. The drop ends the nodes before it unmounts the disks.
@@ -101,7 +101,7 @@ const FAULTS: [Fault; 7] = [
 ];
 
 impl Fault {
-    /// Cuts the power of the nodes, starts them again, and waits until publishing goes on.
+    /// Cuts the power of the nodes, starts them again, and waits until publishers continue.
     fn happen(self, cluster: &mut Cluster, stream: &str, load: &Load, chance: &mut Chance) -> Lost {
         let leader = cluster.nodes.leader(stream);
         let [follower, third] = [1, 2].map(|n| (leader + n) % 3);
@@ -128,7 +128,7 @@ impl Fault {
     }
 }
 
-/// The random choices of a run, drawn from a seed (xorshift).
+/// The random choices of a run, which the seed decides (xorshift), so that a user can repeat the run.
 struct Chance(u64);
 
 impl Chance {
@@ -194,7 +194,7 @@ fn power_lost() {
                 load.wait_acked(&cluster.nodes, 100);
                 lost += fault.happen(&mut cluster, &stream, &load, &mut chance);
             }));
-            // Without this wait, the next loss could hit the only node that has all messages.
+            // Without this wait, the next loss of power could hit the only node that has all messages.
             cluster.nodes.wait_current(&stream);
             all += 1;
         }

@@ -1,6 +1,6 @@
 //! Tests of queue groups with members at several nodes: each member must get its share of the messages that
-//! clients publish at any node, and the group must get each message once. The remaining members must take
-//! over when a node or a member goes.
+//! clients publish at any node, and the group must get each message once. When a node or a member leaves, the
+//! remaining members must get its share.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -33,8 +33,8 @@ impl Group {
         // A node learns of another node's subscriptions in the order in which that node announces them. So a
         // node that knows this further subscription also knows the earlier ones.
         for (i, member) in members.iter_mut().enumerate() {
-            // Each group uses a subject of its own for this, because members of an earlier group still listen
-            // to theirs.
+            // Each queue group uses another subject for this, because members of an earlier queue group still
+            // listen.
             let known = format!("known.{i}.{}", member.inbox.trim_end_matches('.'));
             member
                 .send(format!("SUB {known} known\r\n").as_bytes())
@@ -45,7 +45,7 @@ impl Group {
         Self { publisher, members }
     }
 
-    /// Publishes these numbers as messages, and then a message that marks the end for each member.
+    /// Publishes these numbers as messages, and then a message for each member that marks the end.
     fn publish(&mut self, messages: std::ops::Range<u32>) {
         let text: String = messages
             .map(|n| n.to_string())
@@ -137,7 +137,7 @@ fn each_member_of_a_queue_group_gets_its_share() {
     for got in last {
         assert_share(got, 1000, 1.0 / 3.0);
     }
-    // The third node comes back, and its member connects again.
+    // The test starts the third node again, and its member connects again.
     nodes.spawn(2);
     nodes.wait_healthy(2);
     group.members[3] = Group::start(&nodes, &[2]).members.remove(0);
@@ -159,8 +159,8 @@ fn messages_on_their_way_to_a_leaving_member_are_not_lost() {
         group.publish(first + 1000..first + 2000);
         let mut all: BTreeSet<u32> = group.got(1).into_iter().collect();
         all.extend(group.got(1));
-        // If a message arrives at the leaving member too late, the other member gets it, perhaps only after
-        // its end mark.
+        // If a message arrives at the leaving member too late, the other member gets the message, perhaps
+        // only after its end mark.
         while all.len() < 2000 {
             let message = group.members[0].message().unwrap();
             if message.subject == "work" {

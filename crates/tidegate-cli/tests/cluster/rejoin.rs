@@ -1,4 +1,4 @@
-//! Tests a node that lost its disk and rejoins the cluster: it must then count as a full replica.
+//! Tests that a node that lost its disk can rejoin the cluster, and then counts as a full replica.
 
 use std::time::Instant;
 
@@ -28,8 +28,8 @@ fn a_lost_disk_is_made_good() {
             nodes.spawn_with(node, &["--rejoin"]);
             load.wait_acked(&nodes, 500);
             nodes.wait_healthy(node);
-            // The test kills the third node: the rejoined node and the remaining one must have every message,
-            // and go on.
+            // The test kills the third node: the rejoined node and the remaining node must have every
+            // message, and serve publishers.
             let third = (node + 1) % nodes.len();
             nodes.kill(third);
             load.wait_resumed(&nodes, Instant::now());

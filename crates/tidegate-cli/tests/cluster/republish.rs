@@ -1,5 +1,6 @@
-//! A stream that publishes its messages again, while its leader changes: listeners at each node hear every
-//! acknowledged message, and a stream that takes the messages has them.
+//! Tests a stream that publishes its messages again while its leader changes: listeners at each node must
+//! hear every acknowledged message, and a second stream that stores the republished messages must have all of
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,8 @@ const WINDOW: u64 = 16;
 /// The time without an answer after which the publisher sends its messages again, to another node.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
-/// Publishes messages, each until it is acknowledged, until `stop` is set. Returns the number of messages.
+/// Publishes messages until `stop` is set, each again until a node acknowledges it. Returns the number of
+/// messages.
 fn publish(urls: &[String], stop: &AtomicBool) -> u64 {
     let mut urls = urls.iter().cycle();
     let mut sent = 0;

@@ -27,7 +27,7 @@ fn a_consumer_begins_again_through_any_node() {
     for node in 0..nodes.len() {
         let mut raw = Raw::connect(&nodes.url(node)).unwrap();
         let (next, first) = ("$JS.API.CONSUMER.MSG.NEXT.R.C", node as u64 + 1);
-        // The deliveries begin at the message that the previous reset named.
+        // The deliveries must begin at the message that the previous reset named.
         raw.publish(next, "pull", br#"{"batch":3,"expires":20000000000}"#)
             .unwrap();
         for seq in first..first + 3 {

@@ -1,12 +1,12 @@
-//! Streams that clients or the operator restrict to nodes with some tags.
+//! Tests of streams that clients or the operator restrict to nodes with certain tags.
 
 use serde_json::{Value, json};
 
 use super::nodes::{Nodes, Place, ask, until};
 use super::placed::{create, keepers};
 
-/// Prepares three nodes: n1 has the tags ssd and az:a, n2 ssd and az:b, and n3 hdd and az:b. `more` is the
-/// rest of each node's configuration.
+/// Prepares three nodes: n1 has the tags ssd and az:a, n2 ssd and az:b, and n3 hdd and az:b. The function
+/// adds `more` to each node's configuration.
 fn tagged(more: &str) -> (Nodes, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let all = ["ssd, az:a", "SSD, az:b", "hdd, az:b"];
@@ -71,13 +71,13 @@ fn streams_go_to_nodes_with_their_tags_and_move_to_them() {
             false => Err(info.to_string()),
         }
     });
-    // A leader goes to a node with the tag that a client asks for.
+    // The leadership must go to a node with the tag for which a client asks.
     nodes.lead("D", 2);
     let to = json!({"placement": {"tags": ["az:a"]}});
     until("a leader with the tag", || match nodes.leader("D") {
         0 => Ok(()),
         other => {
-            // On a busy machine the node with the tag may be behind, and another one leads next.
+            // On a busy machine the node with the tag may be behind, and then another node leads next.
             let asked = nodes.ask("STREAM.LEADER.STEPDOWN.D", &to);
             Err(format!("node {other} leads: {asked:?}"))
         }
@@ -89,7 +89,7 @@ fn the_nodes_of_a_stream_have_different_tags_of_the_operators_kind() {
     let (mut nodes, _files) = tagged("jetstream { unique_tag: \"az:\" }");
     (0..3).for_each(|node| nodes.spawn(node));
     create(&nodes, 0, "A", 1);
-    // n2 and n3 are in one zone.
+    // n2 and n3 are in one zone, so three nodes in three zones do not exist.
     refused(&nodes, &json!({"name": "B", "num_replicas": 3}));
     let mut in_one = config("B", 3, &["az:b"]);
     refused(&nodes, &in_one);

@@ -1,16 +1,16 @@
-//! A simulated disk with a file system, in memory. It knows for every byte and every name if a sync has
-//! covered it. The volume is pure; `mounted` mounts it for processes.
+//! A simulated disk with a file system, in memory. The volume knows for every byte and every name if a sync
+//! has covered it. It is pure; `mounted` mounts it for processes.
 //!
-//! A loss of power can destroy every 4 KiB page that was written and not synced since, each file's length
-//! likewise, and names in directories. It can destroy all of them. Or it draws for each page if the old page
-//! stays, the new one stays, or a mixture of their 512-byte sectors.
+//! A loss of power can destroy every 4 KiB page that a program wrote and did not sync since, also each file's
+//! length and names in directories. It can destroy all of them. Or it draws for each page if the old page
+//! stays, the new page stays, or a mixture of their 512-byte sectors.
 //!
-//! POSIX promises for names only that a sync of the directory makes them durable, and no sync of a file does.
+//! POSIX promises for names only that a sync of the directory makes them durable; a sync of a file does not.
 //! [`Names::OfDirectory`] follows this rule, which is harsher than ext4. On ext4 (`data=ordered`, the
 //! default) a sync of any file commits the journal, and with it all earlier changes of names:
-//! [`Names::WithAnySync`]. Both rules keep the order of changes in a directory, and a rename within it whole,
-//! as the journal does. Under neither rule do names and pages become durable by themselves in time; a test
-//! makes them durable.
+//! [`Names::WithAnySync`]. Both rules keep the order of changes in a directory, and a rename within it as a
+//! whole, as the journal does. Under both rules names and pages never become durable by themselves in time; a
+//! test makes them durable.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ pub(crate) enum Names {
 #[derive(Debug)]
 pub(crate) struct Volume {
     names: Names,
-    /// True if the disk lies: syncs succeed and make nothing durable.
+    /// True if the disk lies about syncs: they succeed and make nothing durable.
     ignores_syncs: bool,
     /// The number of changes and syncs after which the power goes; `None` if the power stays on.
     power_left: Option<u64>,
@@ -70,7 +70,7 @@ impl Volume {
         }
     }
 
-    /// Makes all later syncs succeed without effect, like a disk that lies about them.
+    /// Makes all later syncs succeed without an effect, so that the tests can check their own checks.
     pub(crate) const fn ignore_syncs(&mut self) {
         self.ignores_syncs = true;
     }
@@ -92,7 +92,7 @@ impl Volume {
         }
     }
 
-    /// Counts a change or a sync of the disk. Fails if the power is off.
+    /// Counts a change or a sync of the disk. Returns an error if the power is off.
     fn spend(&mut self) -> Result<(), Errno> {
         self.powered()?;
         self.power_left = self.power_left.map(|left| left - 1);
@@ -229,7 +229,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the length of a file; bytes that this adds are zeros.
+    /// Sets the length of a file. If the file grows, the new bytes are zeros.
     pub(crate) fn resize(&mut self, ino: u64, bytes: u64) -> Result<(), Errno> {
         self.file(ino)?;
         self.spend()?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// The sizes of a page and of a sector, which a disk writes whole.
+/// The sizes of a page and of a sector. A disk writes a sector as a whole.
 pub(super) const PAGE: usize = 4096;
 pub(super) const SECTOR: usize = 512;
 
@@ -168,7 +168,8 @@ impl File {
         }
         let resized = self.bytes != self.durable_bytes && draw.one_of(2) == 1;
         let bytes = if resized { self.bytes } else { end };
-        // Bytes behind the file's end must not come back in a later write, so this sets them to zero.
+        // This code sets the bytes behind the file's end to zero, so that they do not come back in a later
+        // write.
         self.bytes = self.bytes.max(end).max(bytes) + 1;
         self.resize(bytes);
         // The contents that remain after the loss of power are durable.
@@ -239,7 +240,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops
     })
 }
 
-/// The random choices of a loss of power (xorshift). Seed 0 destroys every unsynced change.
+/// The random choices of a loss of power (xorshift). Seed 0 makes the loss destroy every unsynced change.
 pub(super) struct Draw(u64);
 
 impl Draw {

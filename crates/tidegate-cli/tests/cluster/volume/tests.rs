@@ -1,4 +1,4 @@
-//! Tests of the simulated disk, without a mount.
+//! Tests of the simulated disk itself, without a mount.
 
 use super::inode::{PAGE, SECTOR};
 use super::*;
@@ -71,7 +71,7 @@ fn a_sync_covers_what_was_written_before_it_began() {
     );
     assert_eq!(volume.facts(file).unwrap().bytes, 3 * PAGE as u64);
     assert!(volume.look_up(ROOT, name).is_err());
-    // A sync that has not ended before the loss of power makes nothing durable.
+    // A loss of power before the end of a sync must undo the sync.
     volume.write(file, 0, &[4; 10]).unwrap();
     volume.begin_sync(file).unwrap();
     volume.cut_after(0);
