@@ -372,7 +372,7 @@ fn every_edge_tells_its_batches() {
 
 #[test]
 fn interrupted_it_says_what_it_has() {
-    // Standard input stays open: only the signal ends the program.
+    // The test keeps standard input open, so that only the signal ends the program.
     let mut child = tidegate(&["count", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,6 +1,6 @@
-//! Tests of `tidegate log` on a data directory with a stream: without damage, with damage, and repaired.
+//! Tests of `tidegate log` on the data directory of a stream: undamaged, damaged, and repaired.
 
-// Clippy knows tests by their attribute; the helpers here are tests too.
+// Clippy knows tests by their attribute, and does not know that the helpers here belong to tests.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -179,7 +179,7 @@ fn damage_is_told_and_a_repair_lists_what_is_gone_of_which_stream() {
     let name = segment(dir.path());
     let kept = fs::read(aside.path().join(name.file_name().unwrap())).unwrap();
     assert!(kept == before, "the quarantine has the file as it was");
-    // The repaired log must be without damage, and the server must start on it.
+    // The repaired log must be undamaged, and the server must start with it.
     let (found, code) = json(&["verify", data, "--json"]);
     assert_eq!(code, Some(0), "{found}");
     let output = log(&repair);
@@ -250,7 +250,7 @@ fn flip(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Repairs the directory; returns the exit code, the text and the quarantine.
+/// Repairs the directory. Returns the exit code, the printed text, and the quarantine.
 fn repair(dir: &Path) -> (Option<i32>, String, tempfile::TempDir) {
     let aside = tempfile::tempdir().unwrap();
     let quarantine = aside.path().to_str().unwrap();
@@ -258,13 +258,13 @@ fn repair(dir: &Path) -> (Option<i32>, String, tempfile::TempDir) {
     (output.status.code(), text(&output), aside)
 }
 
-/// Returns the error of a start.
+/// Returns the error with which a start of the server refuses the directory; `None` if it starts.
 fn refused(dir: &Path) -> Option<String> {
     let opening = Opening::begin(dir, Options::default(), Arc::new(|| ()));
     opening.err().map(|e| e.to_string())
 }
 
-/// Checks that both commands report the fault with the words of a start's own error.
+/// Checks that `inspect` and `verify` report the fault with the words of the error of a start.
 fn reported(dir: &Path, words: &str) {
     let data = dir.to_str().unwrap();
     let looks = ["inspect", "verify"].map(|verb| log(&[verb, data]));
@@ -298,7 +298,7 @@ fn a_version_that_cannot_be_read_is_written_again() {
     assert!(said.contains("written again: the file `version`"), "{said}");
     assert_eq!(fs::read(aside.path().join("version")).unwrap(), b"q\n");
     assert_eq!(refused(dir.path()), None);
-    // A number above ours is a newer program's, and no damage.
+    // A newer program writes a higher number, so the number is no damage.
     fs::write(&version, "7\n").unwrap();
     reported(dir.path(), "has format 7");
     let (code, said, _aside) = repair(dir.path());
@@ -319,8 +319,7 @@ fn cut(dir: &Path) {
     file.set_len(cut.unwrap() as u64).unwrap();
 }
 
-/// A repair that was cut off may have left a checkpoint behind the end of the log, and a start removes it.
-/// After a repair that ended, such a checkpoint shows a new loss.
+/// Tests that the note of an ended repair does not let a later start drop a checkpoint.
 #[test]
 fn only_a_cut_repair_excuses_a_checkpoint_behind_the_log() {
     for (note, excuses) in [
@@ -412,7 +411,8 @@ fn damaged_checkpoint(new: Option<&str>) {
     assert_eq!(refused(dir.path()), None);
 }
 
-/// The identity of a cluster's node cannot be repaired.
+/// Tests a damaged members' file: the commands must report the file, because a repair cannot restore a node's
+/// identity.
 #[test]
 fn a_damaged_members_file_is_reported() {
     let dir = tempfile::tempdir().unwrap();

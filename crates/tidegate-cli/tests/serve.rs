@@ -41,7 +41,7 @@ struct Serve {
     log: BufReader<std::process::ChildStderr>,
     url: String,
     http: Option<String>,
-    /// The log of the server up to "Server is ready".
+    /// The lines of the server's log up to "Server is ready".
     start: String,
 }
 
@@ -96,7 +96,7 @@ impl Serve {
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may have ended already, and then the kill fails without harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -475,7 +475,7 @@ fn a_check_of_the_configuration_finds_what_a_start_would_refuse() {
     for (text, refused) in cases {
         let (code, said) = run(&["serve", "-t", "-c", &file("x.conf", &text)]);
         assert_eq!(code, Some(refused.map_or(0, |_| 2)), "{text}: {said}");
-        // The list of the settings stands before the verdict.
+        // The command prints the list of the settings before its verdict.
         let verdict = said.trim_end().lines().last().unwrap_or_default();
         assert!(
             verdict.contains(refused.unwrap_or("is good")),
@@ -540,7 +540,8 @@ fn a_closed_standard_output_is_refused() {
     assert!(said.contains("cannot connect"), "{said}");
 }
 
-/// The disk under standard output is full. The error names standard output; a message counts as published.
+/// Tests a full disk under standard output: the error must name standard output, and a message counts as
+/// published.
 #[test]
 fn a_full_standard_output_is_named() {
     let full = || {
@@ -570,7 +571,7 @@ fn a_full_standard_output_is_named() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// A user may have the rights to one subject and to no inbox.
+/// Tests a user who may use one subject and no inbox: a subscriber must need only the rights to its subject.
 #[test]
 fn a_subscriber_needs_the_rights_to_its_subject_only() {
     let directory = tempfile::tempdir().unwrap();
@@ -828,7 +829,7 @@ fn a_link_named_nats_server_takes_nats_servers_command_line() {
     };
     let (code, said) = nats_server(&["-v"]);
     assert!(code == Some(0) && said.starts_with("tidegate "), "{said}");
-    // It listens on every address, so it needs credentials.
+    // Under this name the server listens on every address, so it needs credentials.
     let (code, said) = nats_server(&["-p", "-1"]);
     assert!(code == Some(2) && said.contains("0.0.0.0"), "{said}");
     let (code, said) = nats_server(&["--signal", "ldm"]);

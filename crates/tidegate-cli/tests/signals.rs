@@ -40,7 +40,7 @@ fn await_handlers(child: &Child) {
     }
 }
 
-/// Waits for the end; returns the exit code and standard error.
+/// Waits for the program's end. Returns the exit code and standard error.
 fn end(child: Child) -> (Option<i32>, String) {
     let output = child.wait_with_output().unwrap();
     (

@@ -1,8 +1,8 @@
-//! Configurations of nats-server as its users have them: `serve -t` takes nine of ten.
+//! Tests that `serve -t` accepts nine of ten configurations of nats-server, as users have them.
 //!
 //! The files repeat the settings of public configurations of servers without operators, leaf nodes, gateways,
-//! MQTT, WebSocket or accounts of tenants, with other names and hosts. The first line says if the server is
-//! to take the file, or the setting for which it refuses the file.
+//! MQTT, WebSocket or accounts of tenants, with other names and hosts. The first line of a file says if the
+//! server must accept the file, or names the setting for which it must refuse the file.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use rcgen::{CertificateParams, KeyPair};
 
-/// The variables that the files name.
+/// The environment variables that the files name, with values for the test.
 const VARIABLES: [(&str, &str); 8] = [
     ("CLUSTER_ADVERTISE", "n1.bus:6222"),
     ("NODE_NAME", "n1"),

@@ -1,5 +1,5 @@
-//! Writes directories as golden fixtures, each file as annotated text, and restores the files from the text
-//! at their full lengths.
+//! Writes directories as golden fixtures, each file as annotated text for reviewers, and restores the files
+//! from the text at their full lengths.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Lists a server's content as a client sees it, as text. Equal streams give equal text.
+//! Lists a server's content as text, as a client sees it, so that tests can compare it. Equal streams give
+//! equal text.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Runs a `tidegate` program of any version. A thread reads its standard error, and the program ends with the
-//! test.
+//! Runs a `tidegate` program of any version for a test. A thread reads the program's standard error, and the
+//! program ends with the test.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest time for which a test waits for an expected event; each comes much earlier.
+/// The longest time for which a test waits for an expected event, which usually comes much earlier.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Returns the path of the program that this test was built with.
+/// Returns the path of the present program, with which the test was built.
 pub(crate) fn today() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tidegate"))
 }
@@ -111,7 +111,7 @@ impl Program {
         assert!(status.success(), "{status}:\n{}", self.log());
     }
 
-    /// Kills the program.
+    /// Kills the program without a chance to clean up, as a crash would.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -132,7 +132,7 @@ pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     listeners.map(|l| l.local_addr().unwrap().port())
 }
 
-/// Calls `look` again and again until it succeeds.
+/// Calls `look` again and again until it succeeds, because no event tells the test that it would.
 #[track_caller]
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = std::time::Instant::now() + PATIENCE;

@@ -1,5 +1,5 @@
-//! Golden fixtures of shipping: a spool, and a receiver's file with its state, as a sender and a receiver
-//! left them that were killed.
+//! Golden fixtures of `tidegate send` and `tidegate receive`: a spool, and a receiver's file with its state,
+//! as killed programs left them.
 
 use std::fs;
 use std::path::Path;
@@ -57,8 +57,7 @@ pub(crate) fn record(program: &Path, to: &Path) {
     let (receiver, address) = receive(program, &file);
     let mut sender = send(program, &address, &spool);
     sender.feed("one\ntwo\nthree\n");
-    // The receiver has written its state once the slot that it wrote last says that 21 bytes of the file
-    // count.
+    // The receiver has written its state once the newest slot acknowledges 21 bytes of the file.
     let state = all.join(format!("{FILE}.tidegate"));
     until("three records", || {
         let bytes = fs::read(&state).unwrap();

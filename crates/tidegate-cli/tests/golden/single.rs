@@ -1,6 +1,6 @@
 //! The golden fixture of a server without a cluster: its data directory, with streams of each kind,
-//! consumers, a key-value bucket and batches. The test killed the server once, and stopped it in order at the
-//! end.
+//! consumers, a key-value bucket and batches. The recording killed the server once, and stopped it in order
+//! at the end.
 
 use std::fs;
 use std::path::Path;

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-/// The longest time for which a test waits; no step takes this long, even while other tests keep the machine
+/// The longest time for which a test waits. Every step is faster, even while other tests keep the machine
 /// busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns ports that are free now, below the range that the system gives to outgoing connections. So a node
-/// finds its own port free when it comes back.
+/// finds its own port free when it starts again.
 fn ports<const N: usize>() -> [u16; N] {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 20_000).unwrap();
@@ -140,7 +140,7 @@ impl Node {
     }
 
     fn kill(&mut self) {
-        // The process may have ended already.
+        // The process may have ended already, and then the kill fails without harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -232,7 +232,7 @@ impl Client {
         line.to_owned()
     }
 
-    /// Reads the next message.
+    /// Reads the next message that the server delivers to this client.
     fn message(&mut self) -> Message {
         loop {
             let line = self.line();
@@ -552,7 +552,7 @@ fn a_node_names_missing_settings_before_it_starts() {
         said.contains("--insecure") && said.contains("TIDEGATE_CLUSTER_SECRET"),
         "{said}"
     );
-    // The error must name the flag for TLS.
+    // The error must name the flag for TLS, so that the operator can correct the command line.
     assert!(said.contains("--cluster-tlscert"), "{said}");
     let half = ["--cluster-tlscert", "n1.pem", "--cluster-tlskey", "n1.key"];
     let said = run(&[&listen[..], &routes, &named, &half].concat());
@@ -588,7 +588,7 @@ fn members_are_fixed_once_and_a_wiped_node_is_not_one_of_them() {
     nodes[2] = start(2);
     nodes[0].wait_for("the route connection to `n3` at");
     nodes[2].wait_for("the route connection to `n1` at");
-    // Without its data directory, the node must count as a different one.
+    // Without its data directory, the node must count as a different node.
     nodes[2].kill();
     nodes.iter_mut().for_each(Node::forget_log);
     std::fs::remove_dir_all(data("n3")).unwrap();

@@ -81,7 +81,8 @@ fn nodes_with_and_without_tls_say_so_to_each_other() {
         node.wait_for("the node that dials speaks no TLS and the one it dials does");
         node.wait_for("the node that dials speaks TLS and the one it dials does not");
     }
-    // The node must drop a client that speaks no TLS or sends nothing, and must go on unharmed.
+    // The node must close the connection of a client that speaks no TLS or sends nothing, and must keep its
+    // other connections.
     let all: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0x16, 3, 1, 0, 4, 1, 2, 3, 4],

@@ -16,7 +16,7 @@ use super::proxy::Proxy;
 /// The number of rounds if `SHIP_ROUNDS` is not set.
 const ROUNDS: u64 = 15;
 
-/// The generator SplitMix64 of random numbers.
+/// The random generator SplitMix64, by which a seed decides the faults of a round.
 struct Random(u64);
 
 impl Random {
@@ -33,14 +33,14 @@ impl Random {
     }
 }
 
-/// The input of the sender. It decides which programs a fault may kill.
+/// The input of the sender, which decides which programs a fault may kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// A file, under a session name.
+    /// A file under a session name, which a restarted sender reads again.
     File,
-    /// Standard input: no fault kills the sender.
+    /// Standard input, which a restarted sender would lack, so no fault kills the sender.
     Input,
-    /// Standard input over a spool.
+    /// Standard input with a spool, from which a restarted sender continues.
     Spool,
 }
 
@@ -144,7 +144,7 @@ fn send(way: Way, proxy: &Proxy, input: &Arc<[u8]>, from: &Path, spool: &Path) -
     let input = Arc::clone(input);
     std::thread::spawn(move || {
         let rest = input.split_inclusive(|byte| *byte == b'\n').skip(done);
-        // The sender may be dead already, and then reads no more.
+        // A fault may have killed the sender, so the thread ignores a failed write.
         let _ = rest.into_iter().try_for_each(|line| stdin.write_all(line));
     });
     sender

@@ -62,8 +62,8 @@ fn a_damaged_spool_is_refused_until_it_is_brought_back() {
     assert_eq!(fs::read_to_string(&to).unwrap(), format!("{lines}more\n"));
 }
 
-/// The sender reaches the receiver only after it has spooled new input. The receiver then has other records
-/// under the same numbers, so the sender must refuse.
+/// Tests a sender that reaches the receiver only after it has spooled new input: the receiver has other
+/// records under the same numbers, so the sender must refuse.
 #[test]
 fn an_older_copy_of_a_spool_is_refused_however_late_the_receiver_comes() {
     let directory = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn an_older_copy_of_a_spool_is_refused_however_late_the_receiver_comes() {
     assert_eq!(fs::read_to_string(&to).unwrap(), whole);
 }
 
-/// The test overwrites the file that names the spool's format, or the list of its segments.
+/// Tests that the sender refuses a spool in which the test has overwritten a file.
 #[test]
 fn a_session_of_other_bytes_is_no_new_spool() {
     let directory = tempfile::tempdir().unwrap();

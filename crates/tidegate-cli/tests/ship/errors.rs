@@ -1,4 +1,5 @@
-//! Tests of the errors of `tidegate send` and `tidegate receive`: each must be one line.
+//! Tests of the errors of `tidegate send` and `tidegate receive`: each error must be one line that names the
+//! cause.
 
 use std::fs;
 use std::io::Write as _;
@@ -39,8 +40,8 @@ fn a_receiver_that_goes_away_for_good() {
     assert!(line.contains("in doubt"), "{line}");
 }
 
-/// The receiver acknowledges nothing more. Ctrl-C ends the sender all the same: after `--wait`, or at the
-/// second time.
+/// Tests a receiver that acknowledges nothing more: Ctrl-C must still end the sender, after `--wait` or at
+/// the second time.
 #[test]
 fn ctrl_c_does_not_wait_for_ever_for_a_receiver() {
     for wait in ["200ms", "10h"] {

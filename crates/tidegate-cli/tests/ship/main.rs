@@ -1,5 +1,5 @@
-//! Tests of `tidegate send` and `tidegate receive` as programs: the records that arrive, the error messages,
-//! and that kills and cuts neither lose nor repeat a record.
+//! Tests of `tidegate send` and `tidegate receive` as programs: they check the records that arrive and the
+//! error messages, and that kills and cuts neither lose nor repeat a record.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest time for which a test waits for an expected event; each comes much earlier.
+/// The longest time for which a test waits for an expected event, which usually comes much earlier.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 type Lines = Arc<(Mutex<Vec<String>>, Condvar)>;
@@ -145,7 +145,7 @@ impl Program {
         }
     }
 
-    /// Sends Ctrl-C. A program that has just ended gets none.
+    /// Sends SIGINT to the program, as Ctrl-C does. A program that has just ended gets no signal.
     pub(crate) fn interrupt(&self) {
         match kill_process(self.pid, Signal::INT) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
@@ -153,9 +153,9 @@ impl Program {
         }
     }
 
-    /// Stops the program, which stays there and does nothing.
+    /// Stops the program without ending it, so that it does nothing.
     ///
-    /// The kernel stops each thread at its own time after the signal, so this waits for all of them.
+    /// The kernel stops each thread at its own time after the signal, so this function waits for all threads.
     pub(crate) fn freeze(&self) {
         kill_process(self.pid, Signal::STOP).unwrap();
         let threads = format!("/proc/{}/task", self.pid.as_raw_nonzero());
@@ -168,7 +168,7 @@ impl Program {
         });
     }
 
-    /// Asks the program to end.
+    /// Asks the program to end in order, by SIGTERM.
     pub(crate) fn terminate(&self) {
         kill_process(self.pid, Signal::TERM).unwrap();
     }
@@ -211,7 +211,7 @@ impl Program {
     }
 }
 
-/// Calls `condition` again and again until it returns true, because no event announces that.
+/// Calls `condition` again and again until it returns true, because no event tells the test that it would.
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {

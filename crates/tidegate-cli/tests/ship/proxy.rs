@@ -1,5 +1,5 @@
-//! A TCP proxy that stops connections: it carries a given number of bytes between the programs, then stops
-//! its connections and reports that.
+//! A TCP proxy that interrupts connections for tests: it carries a given number of bytes between sender and
+//! receiver, then stops its connections and reports that.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// An address at which no program listens: no system gives out that port.
+/// An address at which no program listens, because no system gives out this port.
 pub(crate) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 77)), 1);
 
-/// The proxy between a sender and a receiver.
+/// The proxy between a sender and a receiver, which a test controls.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     inner: Arc<Inner>,
@@ -48,7 +48,7 @@ impl Proxy {
             spending,
         });
         let accepting = Arc::clone(&inner);
-        // The thread ends with the process. Its sockets end with those of the test.
+        // The thread ends with the process, and its sockets with the test's sockets.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 accepting.join(client);
@@ -66,8 +66,8 @@ impl Proxy {
         *self.inner.to.lock().unwrap() = address;
     }
 
-    /// Lets the proxy carry this many more bytes before it stops. Stopped connections stay stopped; only new
-    /// ones make progress.
+    /// Lets the proxy carry this many more bytes before it stops. Only new connections make progress; the
+    /// proxy never continues a stopped connection.
     pub(crate) fn allow(&self, bytes: u64) {
         let mut budget = self.inner.budget.lock().unwrap();
         *budget = Budget {
@@ -85,7 +85,7 @@ impl Proxy {
         }
     }
 
-    /// Cuts every connection.
+    /// Cuts every open connection, like a broken network.
     pub(crate) fn cut(&self) {
         for socket in self.inner.open.lock().unwrap().drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
@@ -96,7 +96,8 @@ impl Proxy {
 impl Inner {
     fn join(self: &Arc<Self>, client: TcpStream) {
         let to = *self.to.lock().unwrap();
-        // The proxy cannot reach its target. The end of the client's connection tells the client.
+        // If the proxy cannot reach its target, it closes the client's connection, by which the client sees
+        // the failure.
         let Ok(server) = TcpStream::connect(to) else {
             return;
         };

@@ -1,5 +1,5 @@
-//! Tests of a server with many requests of one client in flight at once, pulls of several connections, and
-//! messages that the server only traces.
+//! Tests that a server answers everything with many requests of one client in flight at once, with pulls of
+//! several connections, and with messages that the server only traces.
 
 use serde_json::json;
 

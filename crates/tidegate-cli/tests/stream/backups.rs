@@ -1,4 +1,4 @@
-//! Backups with the `nats` program: of this server, of real nats-servers, and in both directions.
+//! Tests of backups with the `nats` program: of this server, of real nats-servers, and in both directions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,7 +20,7 @@ const REAL: [(&str, &[u8]); 2] = [
     ),
 ];
 
-/// The `nats` program with a server.
+/// The `nats` program as a client of one server, which makes backups and restores them.
 struct Nats {
     program: PathBuf,
     url: String,
@@ -62,7 +62,7 @@ impl Nats {
         serde_json::from_str(&self.good(args)).unwrap()
     }
 
-    /// Makes a stream with headers, gaps, removed messages and consumers.
+    /// Creates a stream with headers, gaps, removed messages and consumers, all of which a backup must keep.
     fn fill(&self) {
         self.good(&[
             "stream",
@@ -179,7 +179,7 @@ impl Nats {
     }
 }
 
-/// Writes a backup with this data as the `nats` program keeps it.
+/// Writes a backup with this data into a directory, in the form in which the `nats` program keeps backups.
 fn kept(data: &[u8]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let config = json!({
@@ -208,18 +208,18 @@ fn a_backup_comes_back() {
     let other = Nats::of(&to.url).unwrap();
     other.restore(directory.path());
     assert_eq!(other.facts(), facts);
-    // The name is in use now.
+    // The name is in use now, so a second restore must fail.
     let path = directory.path().to_str().unwrap();
     let (good, text) = other.run(&["stream", "restore", path]);
     assert!(!good && text.contains("already exist"), "{text}");
-    // The restored stream survives a crash, and takes messages.
+    // The restored stream must survive a crash and accept messages.
     let to = to.restart();
     let other = Nats::of(&to.url).unwrap();
     assert_eq!(other.facts(), facts);
     other.good(&["pub", "orders.new", "one more", "--jetstream"]);
     let info = other.json(&["stream", "info", "ORDERS", "--json"]);
     assert_eq!(info["state"]["last_seq"], json!(311));
-    // A duplicate of a restored message is recognised.
+    // The stream must recognise a duplicate of a restored message.
     let id = "Nats-Msg-Id:id9";
     other.good(&["pub", "orders.9", "again", "-H", id, "--jetstream"]);
     let info = other.json(&["stream", "info", "ORDERS", "--json"]);
@@ -298,7 +298,7 @@ fn a_cut_or_damaged_backup_leaves_nothing() {
     }
 }
 
-/// A nats-server, if the peers' folder has one.
+/// A running nats-server, if `bench/peers` has the program.
 pub(super) struct Rival {
     child: Child,
     pub(super) url: String,
@@ -326,7 +326,7 @@ impl Rival {
         let file = data
             .path()
             .join(format!("nats-server_{}.ports", child.id()));
-        // The server writes the file once it listens. The test has no other sign of that.
+        // The test waits for this file, because the server writes it once it listens and gives no other sign.
         let ports = loop {
             let text = std::fs::read(&file).unwrap_or_default();
             match serde_json::from_slice::<Value>(&text) {
@@ -355,7 +355,7 @@ fn a_stream_goes_to_nats_server_and_back() {
     let Some(rival) = Rival::start() else {
         return;
     };
-    // From nats-server to this server.
+    // The test restores a backup of nats-server on this server.
     let theirs = Nats::of(&rival.url).unwrap();
     theirs.fill();
     let facts = theirs.facts();
@@ -365,14 +365,14 @@ fn a_stream_goes_to_nats_server_and_back() {
     let ours = Nats::of(&server.url).unwrap();
     ours.restore(directory.path());
     assert_eq!(ours.facts(), facts);
-    // And back to another nats-server.
+    // The test restores a backup of this server on another nats-server.
     let directory = tempfile::tempdir().unwrap();
     ours.backup(directory.path());
     let rival = Rival::start().unwrap();
     let theirs = Nats::of(&rival.url).unwrap();
     theirs.restore(directory.path());
     let (mut facts, theirs) = (facts, theirs.facts());
-    // nats-server takes the time of the last message that is still there, also from a backup of its own.
+    // nats-server reports the time of the last remaining message, even from a backup of its own.
     facts[2] = theirs[2].clone();
     assert_eq!(theirs, facts);
 }

@@ -1,4 +1,5 @@
-//! Tests of `tidegate stream` and `tidegate consume`, and of `tidegate pub` to a subject that a stream takes.
+//! Tests of `tidegate stream` and `tidegate consume`, and of `tidegate pub` to a subject that a stream
+//! stores.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;

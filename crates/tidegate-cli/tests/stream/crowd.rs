@@ -1,4 +1,5 @@
-//! Tests with many connections: idle ones must not wake the server, and thousands may connect at once.
+//! Tests with many connections: idle connections must not wake the server, and thousands must be able to
+//! connect at once.
 
 use std::path::Path;
 
@@ -7,7 +8,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::raw::Raw;
 use super::server::{Server, other};
 
-/// Returns how often the server's threads have gone to sleep so far. An event woke them each time before.
+/// Returns how often the server's threads have gone to sleep so far, which is how often events have woken
+/// them.
 fn wake_ups(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |path: &Path| -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Mirrors and sources with an origin on another server: a Tidegate or, where it is installed, a
+//! Tests of mirrors and sources with an origin on another server: a Tidegate server or, if installed, a
 //! nats-server.
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::origins::{comes_to, get, has, publish, stream};
 use super::raw::{PATIENCE, Raw};
 use super::server::Server;
 
-/// Returns a configuration with the server at this address as the remote `hub`.
+/// Returns a configuration that names the server at this address as the remote `hub`.
 fn remote(url: &str) -> String {
     format!("jetstream {{ remotes {{ hub {{ url: \"nats://{url}\" }} }} }}")
 }
@@ -62,7 +62,8 @@ fn same(hub: &mut Raw, raw: &mut Raw, last: u64) {
     for seq in 1..=last {
         let (mut theirs, mut ours) = (get(hub, "O", seq), get(raw, "M", seq));
         for message in [&mut theirs, &mut ours] {
-            // nats-server shows nanoseconds, and this server keeps microseconds.
+            // nats-server shows nanoseconds, and this server keeps microseconds, so the test compares
+            // microseconds.
             if let Some(time) = message["time"].as_str() {
                 let time: String = time.trim_end_matches('Z').chars().take(26).collect();
                 message["time"] = time.trim_end_matches('0').into();
@@ -86,7 +87,7 @@ fn a_mirror_follows_a_stream_of_another_server() {
     let info = comes_to(&mut raw, "M", has(last - 4, last));
     assert_eq!(info["mirror"]["external"]["api"], "$JS.hub.API");
     same(&mut hub, &mut raw, last);
-    // The mirror goes on where it was, after a crash of either side.
+    // The mirror must continue where it was, after a crash of either side.
     server = server.restart_there();
     hub = Raw::connect(&server.url).unwrap();
     publish(&mut hub, "o.b", 10);
@@ -95,7 +96,7 @@ fn a_mirror_follows_a_stream_of_another_server() {
     publish(&mut hub, "o.b", 10);
     comes_to(&mut raw, "M", has(last + 16, last + 20));
     same(&mut hub, &mut raw, last + 20);
-    // A promoted mirror keeps its messages and takes no more.
+    // A promoted mirror must keep its messages and take no further messages from its origin.
     let promoted = json!({"name": "M", "subjects": ["m"]});
     assert_eq!(stream(&mut raw, "UPDATE", &promoted), 0);
     publish(&mut raw, "m", 1);
@@ -126,7 +127,7 @@ fn a_mirror_follows_a_stream_of_nats_server() {
     comes_to(&mut raw, "L", has(203, 203));
 }
 
-/// The sources of a stream get each message once and in order, while either side crashes.
+/// Tests that the sources of a stream get each message once and in order, while either side crashes.
 #[test]
 fn sources_lose_and_repeat_nothing_while_both_sides_crash() {
     let mut server = Server::start();
@@ -186,7 +187,7 @@ fn a_mirror_says_why_it_cannot_follow() {
     let mirror = json!({"name": "M", "storage": "file", "mirror": external("O")});
     assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
     complains(&mut raw, "M", "remote hub: stream not found");
-    // A queue could lose messages on the way.
+    // A work queue as the origin could lose messages on the way, so the mirror must refuse it.
     let queue = json!({"name": "O", "subjects": ["o"], "retention": "workqueue"});
     assert_eq!(stream(&mut hub, "CREATE", &queue), 0);
     complains(&mut raw, "M", "has retention workqueue");
@@ -195,7 +196,7 @@ fn a_mirror_says_why_it_cannot_follow() {
     assert_eq!(stream(&mut hub, "CREATE", &origin), 0);
     publish(&mut hub, "o", 5);
     comes_to(&mut raw, "M", has(5, 5));
-    // The remote comes back with an old copy of its data.
+    // The test restarts the remote with an old copy of its data, as an operator might by mistake.
     server.kill();
     let copy = directory.path().join("copy");
     let copied = std::process::Command::new("cp")
@@ -220,7 +221,7 @@ fn a_mirror_says_why_it_cannot_follow() {
     complains(&mut raw, "M", "was deleted and created again");
     let info = raw.api("STREAM.INFO.M", &json!({}));
     assert_eq!(info["state"]["messages"], 10);
-    // Nothing here waits for the other server: the own streams serve as before.
+    // The server must serve its own streams while the other server is away.
     server.kill();
     let own = json!({"name": "P", "subjects": ["p"]});
     assert_eq!(stream(&mut raw, "CREATE", &own), 0);

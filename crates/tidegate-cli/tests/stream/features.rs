@@ -58,7 +58,7 @@ fn watchers_hear_of_creations_pauses_and_deletions() {
             b"SUB $JS.EVENT.ADVISORY.STREAM.> 7\r\nSUB $JS.EVENT.ADVISORY.CONSUMER.> 8\r\nPING\r\n",
         )
         .unwrap();
-    // The server answers this request only after it has the subscriptions.
+    // The server answers this request only after it has registered the subscriptions.
     watch.api("INFO", &json!({}));
     let mut raw = Raw::connect(&server.url).unwrap();
     stream(&mut raw, json!({}));
@@ -283,7 +283,7 @@ fn meaningless_requests_are_answered() {
 fn messages_with_a_time_to_live_go_and_leave_a_marker() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();
-    // A delete marker lives for a second here, so every message lives at least that long.
+    // A delete marker lives for a second here, so every message must live at least that long.
     stream(
         &mut raw,
         json!({"allow_msg_ttl": true, "subject_delete_marker_ttl": 1_000_000_000, "allow_rollup_hdrs": true}),
@@ -294,7 +294,7 @@ fn messages_with_a_time_to_live_go_and_leave_a_marker() {
         let error = answer["error"]["err_code"].as_u64().unwrap_or(0);
         assert_eq!(error, code, "{ttl}: {answer}");
     }
-    // The pull begins before the message and the marker exist. So it must get both, however soon they expire.
+    // The pull begins before the message and the marker exist, so it must get both before they expire.
     let body = json!({"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "none", "filter_subject": "s.1s"}});
     raw.api("CONSUMER.CREATE.S.C", &body);
     let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";

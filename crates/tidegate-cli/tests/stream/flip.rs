@@ -1,4 +1,4 @@
-//! Damages the files of a server as a bad disk does.
+//! Damages the files of a server as a bad disk does, so that tests can check the scrub.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Tests of a server with a full disk: it must refuse to publish, must still serve the stored messages, and
-//! must use freed space.
+//! Tests of a server with a full disk: it must refuse new messages, still serve the stored messages, and use
+//! freed space.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -44,7 +44,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Fills the rest of the disk with a file.
+/// Fills the rest of the disk with a file, which the test later removes.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     let block = vec![0; 1 << 16];
@@ -105,7 +105,7 @@ fn a_full_disk_refuses_and_recovers() {
             "there is space again, and still {answer}"
         );
     }
-    // The server must find the same messages after another start.
+    // The server must find the same messages after a restart.
     let server = server.restart();
     let all: Vec<u8> = (0..=stored).flat_map(line).collect();
     assert!(
@@ -114,8 +114,8 @@ fn a_full_disk_refuses_and_recovers() {
     );
 }
 
-/// Publishes until the server refuses a message, or until it stores one. Returns the number of messages
-/// stored until then.
+/// Publishes until the server refuses a message, or until it stores one, as `refused` says. Returns the
+/// number of messages stored until then.
 fn publish_until(raw: &mut Raw, refused: bool) -> u64 {
     let payload = vec![b'x'; 500_000];
     let start = Instant::now();
@@ -177,7 +177,7 @@ fn a_full_disk_can_be_purged() {
     assert!(again > 50, "{again} messages after {stored} were purged");
 }
 
-/// Tests a work queue on such a disk: receivers must be able to empty the queue, and that must free the space
+/// Tests a work queue on a full disk: receivers must be able to empty the queue, and that must free the space
 /// that publishing needs.
 #[test]
 fn receivers_empty_a_work_queue_on_a_full_disk() {

@@ -1,5 +1,5 @@
-//! Tests of fast-ingest batches, with a client over plain sockets. The reply subject of each message says
-//! which part the message has in its batch.
+//! Tests of fast-ingest batches, with a client over plain sockets. The reply subject of each message gives
+//! the message's role in its batch.
 
 use serde_json::{Value, json};
 
@@ -15,8 +15,8 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Sends message `seq` with the operation: 0 starts, 1 continues, 2 ends with this message, 3 ends before
-    /// it, 4 asks.
+    /// Sends message `seq` with the operation `op`: 0 starts the batch, 1 continues it, 2 ends it with this
+    /// message, 3 ends it before this message, 4 asks for an answer.
     fn send(&mut self, seq: u64, op: u8) {
         let (id, flow, gap) = (self.id, self.flow, self.gap);
         let reply = format!("fi.{id}.{flow}.{gap}.{seq}.{op}.$FI");

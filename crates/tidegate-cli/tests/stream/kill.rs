@@ -1,8 +1,8 @@
 //! Tests that kill a server at random moments under load, again and again on the same files: the stream must
 //! have each acknowledged message once, in order and unchanged.
 //!
-//! `KILL_ROUNDS=200 cargo test -p tidegate-cli --test stream kill -- --nocapture` kills 200 times, not 5;
-//! `KILL_SEED` repeats the choices of a run.
+//! `KILL_ROUNDS=200 cargo test -p tidegate-cli --test stream kill -- --nocapture` kills the server 200 times
+//! instead of 5; `KILL_SEED` repeats the choices of a run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,8 @@ const PUBLISHERS: u64 = 4;
 /// one.
 const WINDOW_MAX: u64 = 256;
 
-/// A generator of random numbers (xorshift). One printed number decides all random choices of a run.
+/// A random generator (xorshift). One printed number decides all random choices of a run, so that a user can
+/// repeat it.
 struct Draw(u64);
 
 impl Draw {
@@ -30,7 +31,8 @@ impl Draw {
     }
 }
 
-/// Returns the payload of message `n` of publisher `who`: each has its own length and its own text.
+/// Returns the payload of message `n` of publisher `who`. Each message has another text, so that the checks
+/// notice a mix-up.
 fn payload(who: u64, n: u64) -> String {
     let filler = (who * 31 + n * 7) % 1500;
     format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))

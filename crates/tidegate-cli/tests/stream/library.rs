@@ -1,4 +1,4 @@
-//! Tests of the client library async-nats, in the ways in which its users use it.
+//! Tests of the server with the client library async-nats, in the ways in which its users use it.
 
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ fn pull_consumers() {
             message.ack().await.unwrap();
             n += 1;
         }
-        // A negatively acknowledged message must come again, at once and in order.
+        // The stream must deliver a negatively acknowledged message again, at once and in order.
         js.publish("s.0", "again".into())
             .await
             .unwrap()
@@ -406,7 +406,7 @@ fn atomic_batches() {
             (&"first".into(), &10.into(), &10.into()),
             "{ack}"
         );
-        // One message that the stream refuses must fail the whole batch.
+        // If the stream refuses one message, the whole batch must fail.
         let wrong = Some(("Nats-Expected-Last-Sequence", "3"));
         assert!(
             batch("second", 1, false, wrong)

@@ -1,9 +1,9 @@
-//! Tests of streams as users see them, against a server process: the program's own commands, stock clients
-//! and their scripts, and the promises of an acknowledgement while the test kills the server, fills its disk
-//! or traces its calls.
+//! Tests of streams as users see them, against a server process: with the program's own commands, with stock
+//! clients and their scripts. They check the promises of an acknowledgement while they kill the server, fill
+//! its disk or trace its calls.
 //!
-//! If `STREAM_SERVER` names a nats-server program, the same tests run against it: it must meet the same
-//! demands.
+//! If `STREAM_SERVER` names a nats-server program, the tests run against this program instead, which must
+//! meet the same demands.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

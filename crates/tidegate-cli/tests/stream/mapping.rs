@@ -1,12 +1,12 @@
-//! Streams that map subjects, by bare sockets: the subjects under which a stream stores messages, and the
-//! messages that it publishes again.
+//! Tests of streams that map subjects, with a client over plain sockets: the subjects under which a stream
+//! stores messages, and the messages that it publishes again.
 
 use serde_json::{Value, json};
 
 use super::raw::{Raw, Received};
 use super::server::Server;
 
-/// Creates or changes the stream `S`, which takes `s.>`, and returns the number of the error, or 0.
+/// Creates or changes the stream `S`, which stores `s.>`. Returns the number of the error, or 0.
 fn stream(raw: &mut Raw, verb: &str, more: Value) -> (u64, String) {
     let mut config = json!({"name": "S", "subjects": ["s.>"]});
     let fields = config.as_object_mut().unwrap();
@@ -42,7 +42,7 @@ fn listener(server: &Server, patterns: &[&str]) -> Raw {
         raw.send(format!("SUB {pattern} {}\r\n", n + 7).as_bytes())
             .unwrap();
     }
-    // The server answers this request only after it has the subscriptions.
+    // The server answers this request only after it has registered the subscriptions.
     raw.api("INFO", &json!({}));
     raw
 }
@@ -69,7 +69,7 @@ fn a_stream_stores_under_mapped_subjects() {
     made(&mut raw, "CREATE", more.clone());
     let info = raw.api("STREAM.INFO.S", &json!({}));
     assert_eq!(info["config"]["subject_transform"], transform);
-    // The last three become one subject. The stream keeps two messages of it.
+    // The stream stores the last three messages under one subject, of which it keeps two.
     for (n, subject) in ["s.other", "s.a.x", "s.a.x", "s.a.x"].iter().enumerate() {
         assert_eq!(publish(&mut raw, subject, &[]), n as i64 + 1);
     }
@@ -81,7 +81,7 @@ fn a_stream_stores_under_mapped_subjects() {
     let id = ["Nats-Msg-Id: a"];
     assert_eq!(publish(&mut raw, "s.a.y", &id), 6);
     assert_eq!(publish(&mut raw, "s.a.y", &id), 6, "a duplicate");
-    // A filter passes the mapped subjects.
+    // The consumer's filter must match the mapped subjects.
     let config = json!({"durable_name": "C", "ack_policy": "none", "filter_subject": "t.y.>"});
     raw.api(
         "CONSUMER.CREATE.S.C",
@@ -97,7 +97,7 @@ fn a_stream_stores_under_mapped_subjects() {
     assert_eq!(found["message"]["seq"], json!(5));
     let purged = raw.api("STREAM.PURGE.S", &json!({"filter": "t.x.>"}));
     assert_eq!(purged["purged"], json!(2));
-    // A change of the transform holds for later messages, and a restart changes nothing.
+    // A change of the transform must affect only later messages, and a restart must change nothing.
     made(
         &mut raw,
         "UPDATE",
@@ -143,7 +143,7 @@ fn a_stream_publishes_its_messages_again() {
         made(&mut raw, "CREATE", more);
         let info = raw.api("STREAM.INFO.S", &json!({}));
         assert_eq!(info["config"]["republish"], republish);
-        // The source does not match the second one.
+        // The source of the mapping does not match the second subject.
         for (n, subject) in ["s.a", "s.a.b", "s.b", "s.a"].iter().enumerate() {
             raw.publish(subject, "ack", subject.as_bytes()).unwrap();
             assert_eq!(raw.message().unwrap().json()["seq"], json!(n + 1));
@@ -172,7 +172,7 @@ fn a_stream_publishes_its_messages_again() {
             );
             assert_eq!(got["message"]["time"], json!(time));
         }
-        // A duplicate is not published again, and a message keeps its headers.
+        // The stream must not publish a duplicate again, and must keep a message's headers.
         let headers = ["Nats-Msg-Id: a", "A: b"];
         for _ in 0..2 {
             assert_eq!(publish(&mut raw, "s.c", &headers), 5);
@@ -204,7 +204,7 @@ fn another_stream_takes_the_messages_that_are_published_again() {
         &json!({"name": "O", "subjects": ["o.>"]}),
     );
     assert_eq!(other.get("error"), None, "{other}");
-    // Both settings together: the stream publishes again under the subject that it has stored.
+    // With both settings, the stream must publish again under the subject under which it stored the message.
     let more = json!({"subject_transform": {"src": "s.>", "dest": "o.>"},
         "republish": {"src": ">", "dest": ">"}});
     made(&mut raw, "CREATE", more);
@@ -218,7 +218,7 @@ fn another_stream_takes_the_messages_that_are_published_again() {
     for n in 1..=COUNT {
         assert_eq!(raw.message().unwrap().json()["seq"], json!(n));
     }
-    // The server stores the last ones a little after their acknowledgements.
+    // The other stream stores the last messages a little after their acknowledgements.
     loop {
         let state = raw.api("STREAM.INFO.O", &json!({}))["state"].take();
         if state["messages"] == json!(COUNT) {

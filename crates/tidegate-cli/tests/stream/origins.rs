@@ -1,4 +1,4 @@
-//! Mirrors and sources on one server, by bare sockets.
+//! Tests of mirrors and sources on one server, with a client over plain sockets.
 
 use std::time::Instant;
 
@@ -23,7 +23,8 @@ pub(super) fn publish(raw: &mut Raw, subject: &str, count: usize) {
     }
 }
 
-/// Waits until `is` holds of the answer to an info request about the stream.
+/// Waits until `is` returns true for the info of the stream, because the server copies messages in its own
+/// time.
 pub(super) fn comes_to(raw: &mut Raw, name: &str, is: impl Fn(&Value) -> bool) -> Value {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -51,7 +52,7 @@ fn a_mirror_follows_its_origin_and_is_promoted() {
     let mut raw = Raw::connect(&server.url).unwrap();
     let origin = json!({"name": "O", "subjects": ["o.>"], "allow_direct": true});
     let mirror = json!({"name": "M", "mirror": {"name": "O"}});
-    // The mirror may exist before its origin.
+    // A client may create the mirror before its origin.
     assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
     let waits = |info: &Value| info["mirror"]["error"]["err_code"] == 10059;
     let info = comes_to(&mut raw, "M", waits);
@@ -66,7 +67,7 @@ fn a_mirror_follows_its_origin_and_is_promoted() {
     let info = comes_to(&mut raw, "M", lags);
     assert!(info["mirror"]["active"].as_i64().unwrap() >= 0, "{info}");
     assert_eq!(get(&mut raw, "M", 23), get(&mut raw, "O", 23));
-    // A removed message leaves a gap.
+    // A removed message of the origin must leave a gap in the mirror.
     raw.api("STREAM.MSG.DELETE.O", &json!({"seq": 25}));
     let server = server.restart();
     let mut raw = Raw::connect(&server.url).unwrap();
@@ -134,7 +135,7 @@ fn a_mirror_never_mixes_an_origin_with_a_later_one() {
         info["mirror"]["error"]["err_code"] == 10029
     });
     assert_eq!(info["state"]["messages"], 3);
-    // A source begins again: its messages have numbers of their own.
+    // A source begins again, because its messages have numbers of their own in the stream.
     comes_to(&mut raw, "S", has(8, 8));
 }
 
@@ -174,10 +175,10 @@ fn sources_are_added_in_order_with_their_origin() {
     let b: Vec<String> = (5..=7).map(|n| format!("B {n} B.y > B.y")).collect();
     assert_eq!(of("A"), a.iter().collect::<Vec<_>>());
     assert_eq!(of("B"), b.iter().collect::<Vec<_>>());
-    // A loop is refused.
+    // The server must refuse sources that form a loop.
     let looped = json!({"name": "A", "subjects": ["A.>"], "sources": [{"name": "S"}]});
     assert_eq!(stream(&mut raw, "UPDATE", &looped), 10052);
-    // A purge of the stream brings nothing back.
+    // After a purge, the stream must not get the purged messages again.
     raw.api("STREAM.PURGE.S", &json!({}));
     publish(&mut raw, "A.x", 1);
     comes_to(&mut raw, "S", has(1, 16));
@@ -193,9 +194,9 @@ fn a_work_queue_keeps_its_messages_for_a_mirror() {
     let mirror = json!({"name": "M", "mirror": {"name": "Q"}});
     assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
     comes_to(&mut raw, "M", has(10, 10));
-    // The queue has given its messages away.
+    // The work queue must have removed the messages that the mirror has.
     comes_to(&mut raw, "Q", has(0, 10));
-    // With a worker, too, a message stays until both have it.
+    // With a worker, a message must stay until both the worker and the mirror have it.
     let worker =
         json!({"stream_name": "Q", "config": {"durable_name": "W", "ack_policy": "explicit"}});
     let made = raw.api("CONSUMER.CREATE.Q.W", &worker);
@@ -203,7 +204,7 @@ fn a_work_queue_keeps_its_messages_for_a_mirror() {
     publish(&mut raw, "q.b", 3);
     comes_to(&mut raw, "M", has(13, 13));
     comes_to(&mut raw, "Q", has(3, 13));
-    // A full mirror takes no message, and the queue keeps them.
+    // A full mirror must accept no message, and the work queue must keep the messages.
     let full = json!({"name": "N", "max_msgs": 2, "discard": "new", "mirror": {"name": "Q"}});
     assert_eq!(stream(&mut raw, "CREATE", &full), 0);
     let stuck = |info: &Value| info["mirror"]["error"]["err_code"] == 10077;
@@ -219,7 +220,7 @@ fn a_work_queue_keeps_its_messages_for_a_mirror() {
         raw.message().unwrap();
     }
     comes_to(&mut raw, "Q", has(1, 13));
-    // The queue no longer keeps messages for a deleted mirror.
+    // The work queue must no longer keep messages for a deleted mirror.
     raw.api("STREAM.DELETE.N", &json!({}));
     comes_to(&mut raw, "Q", |info| info["state"]["consumer_count"] == 2);
 }

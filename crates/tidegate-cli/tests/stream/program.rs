@@ -1,4 +1,5 @@
-//! Tests with the commands of the `nats` program, which checks the server's answers against schemas.
+//! Tests of the server with the commands of the `nats` program, which checks the server's answers against
+//! schemas.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -341,7 +342,7 @@ fn benches() {
         ]);
     }
     bench(&["consume", "--clients=2"]);
-    // The consumer stays after the run, and has no message left for another run.
+    // The consumer stays after the run, and has no message left for another run, so the test removes it.
     nats.good(&["consumer", "rm", "B", CONSUMER, "--force"]);
     bench(&["fetch", "--clients=2"]);
     bench(&["ordered"]);

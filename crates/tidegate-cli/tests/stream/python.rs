@@ -1,4 +1,5 @@
-//! Tests of the client nats.py, in the ways in which its users use it (`make deps-python` installs it).
+//! Tests of the server with the client nats.py, in the ways in which its users use it (`make deps-python`
+//! installs it).
 
 use std::process::Command;
 

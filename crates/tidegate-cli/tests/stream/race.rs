@@ -1,5 +1,5 @@
-//! Tests of clients that make the same request at the same time, or disconnect for a moment. Both the tests
-//! of single servers and those of clusters use them.
+//! Tests of clients that make equal requests at the same time, or disconnect for a moment. The tests of
+//! single servers and of clusters share them.
 
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ pub(crate) fn a_pull_outlasts_its_connection(urls: [&str; 2], stream: &str, subj
         while other.api(&info, &json!({}))["num_waiting"] != 1 {}
         drop(client);
         while is_heard(&mut other, &format!("{inbox}.r")) {}
-        // This pull makes the consumer look for waiting pulls that it can serve.
+        // This pull makes the consumer look for waiting pulls that the consumer can serve.
         other
             .publish(&next, "pull", br#"{"batch":1,"no_wait":true}"#)
             .unwrap();

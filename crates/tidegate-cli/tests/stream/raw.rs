@@ -1,4 +1,4 @@
-//! A NATS client over a plain socket: it writes and reads exactly the bytes that the test names.
+//! A NATS client for tests over a plain socket, which writes and reads exactly the bytes that the test names.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The longest time for which the client waits for an answer; none takes this long, even while other tests
+/// The longest time for which the client waits for an answer. Every answer is faster, even while other tests
 /// keep the machine busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -179,7 +179,7 @@ impl Raw {
         self.try_api(what, body).unwrap()
     }
 
-    /// Sends a request to `$JS.API.<what>` and returns its answer. Fails if no answer comes.
+    /// Sends a request to `$JS.API.<what>` and returns its answer, or an error if no answer comes.
     pub(crate) fn try_api(&mut self, what: &str, body: &Value) -> std::io::Result<Value> {
         let subject = format!("$JS.API.{what}");
         self.publish(&subject, "api", body.to_string().as_bytes())?;

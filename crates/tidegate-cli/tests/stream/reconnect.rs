@@ -1,4 +1,4 @@
-//! Tests of the program's client commands while their server crashes and comes back on the same port.
+//! Tests of the program's client commands while their server crashes and starts again on the same port.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, Stdio};
@@ -32,8 +32,8 @@ fn text(lines: std::ops::Range<u32>) -> String {
     lines.map(|line| format!("line {line}\n")).collect()
 }
 
-/// Tests a slow pipe into a stream across crashes: the stream must store each line before the next one comes,
-/// and no line twice. Readers of the stream must go on where they were.
+/// Tests a slow pipe into a stream across crashes: the stream must store each line before the next line
+/// comes, and no line twice. Readers of the stream must continue where they were.
 #[test]
 fn lines_of_a_slow_pipe_survive_crashes_in_order() {
     let mut server = Server::start();

@@ -1,5 +1,5 @@
-//! Tests of `serve --record`, which records the decisions of every boundary: the same controllers must decide
-//! the same from the recorded events.
+//! Tests of `serve --record`, which records the decisions of the server's controllers: new controllers must
+//! make the same decisions from the recorded events.
 
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate::boundary::read_decisions;
@@ -7,7 +7,7 @@ use tidegate::controller::{Bounded, Bounds, Choice, Controller, Knee, Objective,
 
 use super::server::{Server, other};
 
-/// Returns a new controller, as the server has it at the boundary with this name.
+/// Returns a new controller, equal to the server's controller at this boundary.
 fn controller(boundary: &str, bounds: Bounds) -> Box<dyn Controller> {
     let knee = |objective| Knee::new(objective, bounds).unwrap();
     match boundary {
@@ -75,8 +75,8 @@ fn a_file_has_one_server() {
     Server::start_with(&directory.path().join("a"), &record);
 }
 
-/// The data directory has a server, so the second start fails. It leaves the file of another run unchanged,
-/// and creates no file.
+/// Tests a second start with the data directory of a running server: it must fail, leave the file of another
+/// run unchanged, and create no file.
 #[test]
 fn a_start_that_fails_leaves_the_file_alone() {
     if other().is_some() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::raw::{Raw, Received};
 use super::server::{Server, other};
 
-/// Creates a stream `S` with the messages 1 to `count`.
+/// Creates a stream `S` and publishes the messages 1 to `count` to it.
 fn stream(raw: &mut Raw, count: u64) {
     let made = raw.api("STREAM.CREATE.S", &json!({"name": "S", "subjects": ["s"]}));
     assert_eq!(made.get("error"), None, "{made}");
@@ -86,8 +86,8 @@ fn a_consumer_begins_again() {
     let first = pull(&mut raw, "C", 4);
     ack(&mut raw, &first[0]);
     ack(&mut raw, &first[2]);
-    // The reset goes back to the first unacknowledged message. Acknowledgements of messages behind it no
-    // longer count.
+    // The reset must go back to the first unacknowledged message, so that acknowledgements of later messages
+    // no longer count.
     for body in ["", "{}", r#"{"seq":0}"#] {
         let answer = reset(&mut raw, "C", body);
         let kind = "io.nats.jetstream.api.v1.consumer_reset_response";

@@ -1,5 +1,5 @@
-//! Streams that keep messages for their consumers, by bare sockets: the rules of work queues, the messages
-//! that consumers settle, and those that lose their last consumer.
+//! Tests of streams that keep messages for their consumers, with a client over plain sockets: the rules of
+//! work queues, the messages that consumers settle, and messages that lose their last consumer.
 
 use std::time::Instant;
 
@@ -77,7 +77,7 @@ fn state(raw: &mut Raw, stream: &str) -> [u64; 3] {
     ["messages", "first_seq", "last_seq"].map(|field| state[field].as_u64().expect(field))
 }
 
-/// Waits until the stream has this state: nats-server removes messages a little after it has answered.
+/// Waits until the stream has this state, because nats-server removes messages a little after its answer.
 fn comes_to(raw: &mut Raw, stream: &str, expected: [u64; 3]) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -192,7 +192,7 @@ fn a_work_queue_keeps_a_message_until_it_is_settled() {
     settle(&mut raw, &taken[1], b"+ACK");
     settle(&mut raw, &taken[0], b"+TERM");
     comes_to(&mut raw, "Q", [3, 2, 5]);
-    // A message stays after its last delivery. A late acknowledgement removes it.
+    // A message must stay after its last delivery, and a late acknowledgement must remove it.
     let until = Instant::now() + PATIENCE;
     while raw.api("CONSUMER.INFO.Q.A", &json!({}))["num_ack_pending"] != 0 {
         assert!(Instant::now() < until, "the consumer does not give up");
@@ -200,7 +200,7 @@ fn a_work_queue_keeps_a_message_until_it_is_settled() {
     assert_eq!(state(&mut raw, "Q"), [3, 2, 5]);
     settle(&mut raw, &taken[2], b"+ACK");
     comes_to(&mut raw, "Q", [2, 2, 5]);
-    // A consumer that goes leaves its messages to the next one.
+    // A deleted consumer must leave its messages to the next consumer.
     delete(&mut raw, "Q", "A");
     assert_eq!(state(&mut raw, "Q"), [2, 2, 5]);
     let server = server.restart();
@@ -210,7 +210,7 @@ fn a_work_queue_keeps_a_message_until_it_is_settled() {
     let taken = pull(&mut raw, "Q", "B", 2);
     assert_eq!(numbers(&taken), [2, 5]);
     settle(&mut raw, &taken[0], b"+ACK");
-    // A crash forgets no answered acknowledgement, and keeps the messages without one.
+    // After a crash the stream must know each answered acknowledgement, and keep the messages without one.
     let server = server.restart();
     let mut raw = Raw::connect(&server.url).unwrap();
     comes_to(&mut raw, "Q", [1, 5, 5]);
@@ -242,7 +242,7 @@ fn a_full_queue_takes_messages_again_once_some_are_settled() {
     assert_eq!(state(&mut raw, "Q"), [2, 2, 3]);
     let other = json!({"name": "I", "subjects": ["I.>"], "retention": "interest", "max_msgs": 2, "discard": "new"});
     assert_eq!(stream(&mut raw, "CREATE", other.clone()), 0);
-    // Nothing is kept, so the stream is never full.
+    // The stream keeps no message without a consumer, so it is never full.
     assert_eq!(publish(&mut raw, &["I.a", "I.a", "I.a"]), [1, 2, 3]);
     assert_eq!(consumer(&mut raw, "I", "A", json!({})), 0);
     assert_eq!(publish(&mut raw, &["I.a", "I.a", "I.a"]), [4, 5, -10077]);
@@ -277,7 +277,7 @@ fn a_stream_by_interest_keeps_what_consumers_need() {
     assert_eq!(state(&mut raw, "I"), [3, 3, 5]);
     settle(&mut raw, &a[0], b"+ACK");
     comes_to(&mut raw, "I", [2, 4, 5]);
-    // A message that only the former filter passed goes.
+    // The stream must remove a message that only the consumer's former filter matched.
     assert_eq!(
         consumer(&mut raw, "I", "A", json!({"filter_subject": "I.b"})),
         0
@@ -292,7 +292,7 @@ fn a_stream_by_interest_keeps_what_consumers_need() {
     comes_to(&mut raw, "I", [2, 4, 7]);
     let taken = pull(&mut raw, "I", "A", 2);
     assert_eq!(numbers(&taken), [4, 7]);
-    // A consumer without acknowledgements settles each message that it delivers.
+    // A consumer without acknowledgements must settle each message that it delivers.
     let none = json!({"ack_policy": "none", "deliver_policy": "new"});
     assert_eq!(consumer(&mut raw, "I", "NONE", none), 0);
     assert_eq!(publish(&mut raw, &["I.c"]), [8]);
@@ -301,7 +301,7 @@ fn a_stream_by_interest_keeps_what_consumers_need() {
     comes_to(&mut raw, "I", [1, 8, 8]);
     assert_eq!(numbers(&pull(&mut raw, "I", "NONE", 1)), [8]);
     comes_to(&mut raw, "I", [0, 9, 8]);
-    // A reset counts earlier messages as acknowledged.
+    // A reset must count earlier messages as acknowledged.
     assert_eq!(publish(&mut raw, &["I.b", "I.b", "I.c"]), [9, 10, 11]);
     delete(&mut raw, "I", "NONE");
     comes_to(&mut raw, "I", [2, 9, 11]);
@@ -349,7 +349,7 @@ fn a_consumer_with_very_many_messages_goes() {
         consumer(&mut raw, "I", "B", json!({"filter_subject": "I.b"})),
         0
     );
-    // More than the stream looks at with one command, several times.
+    // The stream gets more messages than it examines with one command, several times as many.
     let count = 20_000;
     let mut out = Vec::new();
     for n in 0..count {
@@ -359,7 +359,7 @@ fn a_consumer_with_very_many_messages_goes() {
     raw.send(&out).unwrap();
     comes_to(&mut raw, "I", [count, 1, count]);
     delete(&mut raw, "I", "A");
-    // The server answers other requests meanwhile, and restarts.
+    // The server must answer other requests meanwhile, and must continue after a restart.
     assert_eq!(publish(&mut raw, &["I.a", "I.b"]), [20_001, 20_002]);
     let server = server.restart();
     let mut raw = Raw::connect(&server.url).unwrap();

@@ -9,8 +9,8 @@ use super::flip::flip;
 use super::raw::{PATIENCE, Raw};
 use super::server::{Server, other};
 
-/// The number of messages of 64 KiB: together they have more bytes than the server keeps of its last writes
-/// in memory.
+/// The number of messages of 64 KiB. Together they have more bytes than the server keeps of its last writes
+/// in memory, so that reads reach the disk.
 const MESSAGES: u64 = 1000;
 
 #[test]

@@ -1,5 +1,4 @@
-//! A server under test. Each test starts it on free ports, reads its log, and kills it at the end of the
-//! test.
+//! A server under test. Each test starts the server on free ports, reads its log, and kills it at the end.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -16,7 +15,7 @@ pub(crate) fn other() -> Option<PathBuf> {
     Some(PathBuf::from(program))
 }
 
-/// A running server that has reported that it is ready.
+/// A running server that has reported in its log that it is ready.
 pub(crate) struct Server {
     child: Child,
     /// The address `host:port` of the server.
@@ -50,7 +49,7 @@ impl Server {
         Self::ready(child, log, data)
     }
 
-    /// Starts a server that must refuse its flags; returns its standard error.
+    /// Starts a server that must refuse its flags. Returns its standard error.
     pub(crate) fn refused(data: &Path, flags: &[&str]) -> String {
         let output = Self::spawn_at("-1", data, "", &[], flags).wait_with_output();
         let output = output.unwrap();
@@ -199,12 +198,12 @@ impl Server {
         for pid in pids.filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        // The process may have ended already.
+        // The process may have ended already, and then the kill fails without harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Runs `tidegate ARGS -s URL`; returns the exit code, standard output and standard error.
+    /// Runs `tidegate ARGS -s URL`. Returns the exit code, standard output and standard error.
     pub(crate) fn tidegate(&self, args: &[&str]) -> (Option<i32>, Vec<u8>, String) {
         let Output {
             status,
@@ -214,7 +213,7 @@ impl Server {
         (status.code(), stdout, String::from_utf8(stderr).unwrap())
     }
 
-    /// Runs `tidegate ARGS -s URL`, which must succeed; returns its standard output.
+    /// Runs `tidegate ARGS -s URL`, which must succeed. Returns its standard output.
     pub(crate) fn good(&self, args: &[&str]) -> String {
         let (code, out, err) = self.tidegate(args);
         assert_eq!(code, Some(0), "{args:?}: {err}\n{}", self.log());

@@ -2,9 +2,9 @@
 //! traces the server's system calls to prove that.
 //!
 //! The server runs under strace, which records the begin and the end of every call in one order. Before the
-//! write of an acknowledgement to a socket begins, an `fdatasync` must have ended that began after the end of
-//! the message's write to the log. A call that strace reports as ended has really ended: strace holds the
-//! thread until it has recorded the end.
+//! server begins to write an acknowledgement to a socket, an `fdatasync` must have ended that began after the
+//! end of the message's write to the log. If strace reports the end of a call, the call has ended, because
+//! strace holds the thread until it has recorded the end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn no_acknowledgement_before_its_sync() {
                 let mut raw = Raw::connect(&url).unwrap();
                 for round in 0..ROUNDS {
                     for n in round * BURST..(round + 1) * BURST {
-                        // A word that the test can find both in the log's writes and in the subject of the
+                        // The test can find this word both in the log's writes and in the subject of the
                         // acknowledgement.
                         let word = word(client, n);
                         raw.publish(
@@ -142,7 +142,7 @@ fn check(trace: &str) -> Result<u64, String> {
         let Some((began, call)) = running.remove(thread) else {
             continue;
         };
-        // A call that failed proves nothing; the check counts every other result.
+        // A failed call proves nothing, so the check ignores it, and counts every other result.
         if event.contains("= -1 ") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Tests of the program's client commands over TLS.
+//! Tests of the program's client commands over TLS, with right and wrong certificates.
 
 use super::server::{Server, other};
 use crate::certificates::Authority;
