@@ -10,9 +10,9 @@ pub(crate) struct BenchArgs {
     /// Measure the rivals in bench/peers, too, in the same rounds, to compare them with ours.
     #[arg(long)]
     pub(crate) peers: bool,
-    /// Run every cell, however long that takes. A cell is one workload of the bench. Without this flag the
-    /// bench ends within about ten minutes, and skips the cells for which no time is left. After an
-    /// interrupt, a new run with --full goes on after the last finished cell.
+    /// Run every cell, however long that takes, for complete results. A cell is one workload of the bench.
+    /// Without this flag the bench ends within about ten minutes, and skips the cells for which no time is
+    /// left. After an interrupt, a new run with --full continues after the last finished cell.
     #[arg(long)]
     pub(crate) full: bool,
     /// Print one JSON document, for other programs, instead of tables.
@@ -30,8 +30,8 @@ pub(crate) struct BenchArgs {
     /// Run only the cells with this text in their name, to save time.
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
-    /// Wait for the answer of a rival's program at most this many seconds longer than the measurement takes.
-    /// Then the bench treats that program as hung.
+    /// Wait for the answer of a rival's program at most this many seconds longer than the measurement takes,
+    /// so that a hung program does not stop the bench. Then the bench treats that program as hung.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) peer_timeout: f64,
     /// Choose the length of each measurement: `normal` for usable figures, `smoke` only to prove that the

@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Serve NATS clients from several nodes on this machine, to try a cluster out.
     Cluster(cluster::ClusterArgs),
-    /// Inspect, verify or repair the data directory of a stopped server.
+    /// Inspect, verify or repair the data directory of a stopped server, after a fault of its disk.
     #[command(subcommand)]
     Log(log::LogCommand),
     /// Publish a message, or the lines of a file.

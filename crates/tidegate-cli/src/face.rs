@@ -21,8 +21,8 @@ pub(crate) struct Face {
     /// Write only warnings and errors to standard error, without notes and progress, for scripts.
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Choose whether to color help texts and log lines. `auto` colors them on a terminal, unless NO_COLOR is
-    /// set.
+    /// Choose whether the program colors help texts and log lines, for easier reading. `auto` colors them on
+    /// a terminal, unless NO_COLOR is set.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     color: Color,
 }

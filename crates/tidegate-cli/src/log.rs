@@ -37,7 +37,7 @@ const REPAIR_CODES: &str = "Exit codes: 0 whole, nothing is lost, 1 not repaired
 /// The subcommands of `tidegate log`, by which the operator examines or repairs a data directory.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// Show the contents by the log's own indices. This is quick, and does not see damage inside full
+    /// Show the contents of the log by its own indices, for a quick look that does not see damage inside full
     /// segments.
     #[command(after_help = LOOK_CODES)]
     Inspect(LogArgs),

@@ -50,8 +50,8 @@ use signal::Sent;
 /// same meaning, and flags of this server.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Listen for clients on this address. Addresses beyond this machine need credentials or --insecure.
-    /// Default: 127.0.0.1.
+    /// Listen for clients on this address, for example to let clients of other machines connect. Addresses
+    /// beyond this machine need credentials or --insecure. Default: 127.0.0.1.
     #[arg(
         short,
         long,
@@ -111,7 +111,7 @@ pub struct ServeArgs {
     /// Log more, to find faults: each connection of clients and other nodes.
     #[arg(short = 'D', long)]
     debug: bool,
-    /// Accept only clients that authenticate as this user with --pass.
+    /// Accept only clients that log in as this user with --pass, and refuse all other clients.
     #[arg(long, value_name = "NAME", requires = "pass")]
     user: Option<String>,
     /// Set the password of --user, in plain text or as a bcrypt hash.
@@ -162,7 +162,7 @@ pub struct ServeArgs {
         env = "TIDEGATE_DATA"
     )]
     data: Option<PathBuf>,
-    /// Keep no streams. The server passes messages only to clients that are subscribed at the moment.
+    /// Keep no streams, for a server that only passes messages to clients that are subscribed at the moment.
     #[arg(long, conflicts_with = "data")]
     no_streams: bool,
     /// Do nothing: nats-server needs this flag to serve streams, but this server serves streams without the
@@ -187,7 +187,7 @@ pub struct ServeArgs {
     /// nodes.
     #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<i32>,
-    /// Join a cluster as a node, and listen on this address for the other nodes.
+    /// Join a cluster as a node, and listen on this address for connections of the other nodes.
     #[arg(
         long,
         alias = "cluster_listen",
@@ -228,7 +228,8 @@ pub struct ServeArgs {
     /// identity and streams from the other nodes.
     #[arg(long)]
     rejoin: bool,
-    /// Encrypt the connections between nodes, and show the other nodes the certificate in this PEM file.
+    /// Encrypt the connections between nodes, and show the other nodes the certificate in this PEM file, by
+    /// which they verify this node.
     #[arg(
         long,
         alias = "cluster_tlscert",
@@ -258,8 +259,8 @@ pub struct ServeArgs {
     /// encryption, for networks that the operator trusts.
     #[arg(long)]
     insecure: bool,
-    /// Choose the controller that decides how much the server gathers before it writes to sockets; `tidegate
-    /// count --help` lists the controllers. Default: knee.
+    /// Choose the controller that decides how much the server gathers before it writes to sockets, to trade
+    /// latency for throughput; `tidegate count --help` lists the controllers. Default: knee.
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
     controller: Option<Choice>,
     /// Write every decision of a controller about batches to this file, one line each, to examine the
@@ -273,8 +274,8 @@ pub struct ServeArgs {
     signal: Option<Sent>,
     #[command(flatten)]
     unused: UnusedArgs,
-    /// Use nats-server's defaults: listen on every address, and serve streams only if the settings ask for
-    /// them.
+    /// Use nats-server's defaults, for its command lines: listen on every address, and serve streams only if
+    /// the settings ask for them.
     #[arg(long, hide = true)]
     as_nats_server: bool,
 }
@@ -300,14 +301,18 @@ struct UnusedArgs {
 impl UnusedArgs {
     fn warn(self) {
         if self.trace > 0 {
-            tracing::warn!("-V has no effect: this server does not log the messages of clients");
+            tracing::warn!(
+                "-V has no effect, because this server does not log the messages of clients"
+            );
         }
         if self.logtime == Some(false) {
-            tracing::warn!("--logtime=false has no effect: each line of the log has its time");
+            tracing::warn!(
+                "--logtime=false has no effect, because the server writes the time into each line of its log"
+            );
         }
         if self.connect_retries.is_some() {
             tracing::warn!(
-                "--connect_retries has no effect: a node tries its routes until they answer"
+                "--connect_retries has no effect, because a node tries its routes until they answer"
             );
         }
     }
@@ -684,9 +689,11 @@ fn reopen(log: Option<&LogFile>) {
             "the server has opened its log file again, because it got the signal USR1, for example from a log rotation"
         ),
         Some(Err(e)) => tracing::error!(
-            "the server cannot open its log file again, and goes on with the old one: {e}"
+            "the server got the signal USR1 but cannot open its log file again, and goes on with the old file: {e}"
         ),
-        None => tracing::info!("the server got the signal USR1, and has no log file to open again"),
+        None => tracing::info!(
+            "the server ignores the signal USR1, because it has no log file to open again"
+        ),
     }
 }
 

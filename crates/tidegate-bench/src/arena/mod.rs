@@ -31,8 +31,9 @@ use contest::Played;
 /// The arguments with which the user runs `tidegate-bench arena`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ArenaArgs {
-    /// Simulate this many cells. A cell is a workload that the bench generates from a seed, and that
-    /// satisfies the premises of the default controller. With 1 the bench prints the cell in detail.
+    /// Simulate this many cells; more cells cover more cases. A cell is a workload that the bench generates
+    /// from a seed, and that satisfies the premises of the default controller. With 1 the bench prints the
+    /// cell in detail.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000))]
     cells: u32,
     /// Generate the first cell from this seed, and each further cell from the next seed, to play other cells

@@ -28,13 +28,13 @@ pub(crate) struct CompareArgs {
     old: PathBuf,
     /// Measure this release binary of `tidegate` as the state after the change.
     new: PathBuf,
-    /// Run this many pairs for each row of the table, at least 7. A pair is one run of OLD and one run of
-    /// NEW.
+    /// Run this many pairs for each row of the table, at least 7; more pairs narrow the interval of the
+    /// result. A pair is one run of OLD and one run of NEW.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = value_parser!(u32).range(PAIRS_MIN as i64..=1000))]
     pairs: u32,
-    /// Accept NEW in a row if its throughput is worse than that of OLD by at most this many per cent. If the
-    /// throughput varies too much for a verdict, judge the processor time and the system calls a message in
-    /// the same way.
+    /// Accept NEW in a row if its throughput is worse than OLD's by at most this many per cent, the tolerated
+    /// noise. If the throughput varies too much for a verdict, judge the processor time and the system calls
+    /// per message in the same way.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     within: f64,
     /// Measure only the rows of the table with this text in their name, to save time.

@@ -42,26 +42,26 @@ use work::Work;
 /// The arguments with which the user runs `tidegate-bench handlers`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HandlersArgs {
-    /// Measure four rivals, too, in the same rounds: recv_many with a semaphore, batch-aint-one, ultra-batch
-    /// and amate. Needs a build with `--features peers`.
+    /// Measure four rivals, too, in the same rounds, to compare them with ours: recv_many with a semaphore,
+    /// batch-aint-one, ultra-batch and amate. Needs a build with `--features peers`.
     #[arg(long)]
     peers: bool,
-    /// Keep the results of finished cells in this file of JSON lines. The bench skips cells with a result in
-    /// the file that has the same commit, machine, --seconds, --rounds, --quick and --peers. Default: no
-    /// file.
+    /// Keep the results of finished cells in this file of JSON lines, so that an interrupted run can
+    /// continue. The bench skips cells with a result in the file that has the same commit, machine,
+    /// --seconds, --rounds, --quick and --peers. Default: no file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Run only these cells. A cell is a handler under a load. Name handlers, loads or both, such as `http`,
-    /// `callers-16`, `http/poisson-60` or `*/poisson-9*`, separated by commas.
+    /// Run only these cells, to save time. A cell is a handler under a load. Name handlers, loads or both,
+    /// such as `http`, `callers-16`, `http/poisson-60` or `*/poisson-9*`, separated by commas.
     #[arg(long, value_name = "PATTERN")]
     cells: Option<String>,
-    /// Measure each system for this many seconds in a round, after a warm-up of half that time. The search
-    /// for the best fixed settings takes a quarter of this time for each setting. Default: 2, or 0.1 with
-    /// --quick.
+    /// Measure each system for this many seconds in a round, after a warm-up of half that time; a longer time
+    /// has less noise. The search for the best fixed settings takes a quarter of this time for each setting.
+    /// Default: 2, or 0.1 with --quick.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Run this many rounds of each cell; in a round the bench runs every system once, one after the other.
-    /// Default: 7, or 1 with --quick.
+    /// Run this many rounds of each cell, to reduce the noise; in a round the bench runs every system once,
+    /// one after the other. Default: 7, or 1 with --quick.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Prove only that the bench works: try few fixed settings, and use the smaller defaults of --seconds and

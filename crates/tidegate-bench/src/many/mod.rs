@@ -37,8 +37,8 @@ use turn::{Outcome, Plan};
 /// The arguments with which the user runs `tidegate-bench many`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ManyArgs {
-    /// Measure the nats-server in bench/peers/go-nats, too, with its default settings: it acknowledges a
-    /// message before it syncs the message.
+    /// Measure the nats-server in bench/peers/go-nats, too, to compare it with ours. It has its default
+    /// settings, so it acknowledges a message before it syncs the message.
     #[arg(long)]
     peers: bool,
     /// Print one JSON document, for other programs, instead of tables.
@@ -50,8 +50,8 @@ pub(crate) struct ManyArgs {
     /// Print the names of the cells instead of running them, to choose some for --only.
     #[arg(long)]
     list: bool,
-    /// Multiply the number of streams, consumers or subjects of each cell by this factor; 0.01 proves only
-    /// that the bench works.
+    /// Multiply the number of streams, consumers or subjects of each cell by this factor, for a larger or
+    /// shorter run; 0.01 proves only that the bench works.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     scale: f64,
     /// Keep at most this many requests in flight while the bench makes the streams, consumers or subjects of
@@ -73,7 +73,7 @@ pub(crate) struct ManyArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     idle: f64,
     /// Wait at most this many seconds until the memory and the processor time of a server are steady, then
-    /// measure in any case.
+    /// measure in any case, so that a restless server does not hold up the bench.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     rest_max: f64,
 }

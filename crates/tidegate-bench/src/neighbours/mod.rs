@@ -49,8 +49,8 @@ use turn::Plan;
 /// The arguments with which the user runs `tidegate-bench neighbours`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NeighboursArgs {
-    /// Attack the nats-server in bench/peers/go-nats, too, with its default settings: it acknowledges a
-    /// message before it syncs the message.
+    /// Attack the nats-server in bench/peers/go-nats, too, to compare it with ours. It has its default
+    /// settings, so it acknowledges a message before it syncs the message.
     #[arg(long)]
     peers: bool,
     /// Attack also a nats-server that syncs before each acknowledgement, as our server does. Needs --peers.
@@ -65,8 +65,8 @@ pub(crate) struct NeighboursArgs {
     /// Print the names and descriptions of the attacks instead of running them, to choose some for --only.
     #[arg(long)]
     list: bool,
-    /// Multiply the amounts of every attack, such as connections or messages, by this factor. 0.01 proves
-    /// only that the bench works.
+    /// Multiply the amounts of every attack, such as connections or messages, by this factor, for a harder or
+    /// shorter attack. 0.01 proves only that the bench works.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     scale: f64,
     /// Store this many messages in the stream that the attack `stream-deleted` deletes, to measure a longer
@@ -77,16 +77,16 @@ pub(crate) struct NeighboursArgs {
     /// the bench ends the attack.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     attack_max: f64,
-    /// Let the preparation of an attack take at most this many seconds. Then the bench reports that the
-    /// attack failed.
+    /// Let the preparation of an attack take at most this many seconds, so that a stuck preparation does not
+    /// hold up the bench. Then the bench reports that the attack failed.
     #[arg(long, value_name = "SECONDS", default_value_t = 180.0, value_parser = seconds)]
     prepare_max: f64,
     /// Measure the neighbours, which are the well-behaved clients, for this many seconds before an attack, to
     /// compare their latencies during and after it.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     before: f64,
-    /// Measure the neighbours for at least this many seconds from the beginning of an attack, also if the
-    /// attack is shorter.
+    /// Measure the neighbours for at least this many seconds from the beginning of an attack, so that even a
+    /// short attack gives enough figures.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     window: f64,
     /// Measure the neighbours for this many seconds after an attack, to see if the server recovers. Then the

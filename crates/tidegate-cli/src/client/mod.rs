@@ -29,9 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The flags by which the user names the servers and gives the means to reach them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
-    /// Connect to one of these servers. Commas separate several servers, each in the form
-    /// `[nats://|tls://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`. In the credentials, write `@`, `:`, `/`, `,` and
-    /// `%` as %40, %3A, %2F, %2C and %25.
+    /// Connect to one of these servers, the first that answers. Commas separate several servers, each in the
+    /// form `[nats://|tls://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`. In the credentials, write `@`, `:`, `/`,
+    /// `,` and `%` as %40, %3A, %2F, %2C and %25.
     #[arg(
         short,
         long,

@@ -38,7 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The arguments with which the user runs `tidegate cluster`.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Run this many nodes. Three nodes survive the loss of one node, five nodes the loss of two.
+    /// Run this many nodes, to choose how many losses the cluster survives: three nodes survive the loss of
+    /// one node, five nodes the loss of two.
     #[arg(long, value_name = "N", default_value = "3", value_parser = ["3", "5"])]
     nodes: String,
     /// Keep the nodes' streams in n1, n2, ... below this directory, also for the next start of the cluster.
@@ -222,7 +223,9 @@ impl Nodes {
                 Event::Formed if stopping.is_none() => {
                     if let Err(error) = announce(places) {
                         // The nodes serve clients, also without this announcement.
-                        face::complain(format_args!("tidegate: {error:#}: the nodes go on"));
+                        face::complain(format_args!(
+                            "tidegate: the nodes serve clients, but the command cannot print their addresses: {error:#}"
+                        ));
                     }
                     if let Some(needed) = credentials(settings) {
                         face::note(needed);
@@ -283,7 +286,9 @@ impl Nodes {
 fn nodes_by_hand(places: &[Place], said: &mut bool) -> bool {
     let found = places.iter().any(|place| places::answers(place.http));
     if found && !std::mem::replace(said, true) {
-        face::note("only nodes that were started by hand are left: waiting for their end");
+        face::note(
+            "only nodes that were started by hand are left: the command waits for their end",
+        );
     }
     found
 }

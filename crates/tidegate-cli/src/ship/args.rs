@@ -81,8 +81,8 @@ pub(crate) struct SendArgs {
 /// The form of a record, which the user must set alike for sender and receiver.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct RecordArgs {
-    /// Choose how the input is cut into records: lines, or records with a length in front. Sender and
-    /// receiver must choose the same form.
+    /// Choose how the programs cut the input into records: lines, or records with a length in front. Sender
+    /// and receiver must choose the same form.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
     /// Limit a record to this many bytes, such as 64KiB or 4MiB, to bound the memory. The receiver may need a

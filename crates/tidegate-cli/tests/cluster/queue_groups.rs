@@ -1,6 +1,6 @@
 //! Tests of queue groups with members at several nodes: each member must get its share of the messages that
-//! clients publish at any node, and the group must get each message once. When a node or a member leaves, the
-//! remaining members must get its share.
+//! clients publish at any node, and the group must get each message once. The remaining members must get the
+//! share of a node or a member that leaves.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;

@@ -81,7 +81,7 @@ impl Server {
         if self.node.len() >= self.node.settings().max_connections {
             if let Some(more) = self.not_admitted.due(now) {
                 tracing::warn!(
-                    "{address}: the server has as many clients as it may have, and refuses this client: {}{more}",
+                    "{address}: the server refuses this client, because it has as many clients as it may have: {}{more}",
                     text::MAX_CONNECTIONS
                 );
             }

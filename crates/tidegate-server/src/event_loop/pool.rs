@@ -328,7 +328,7 @@ fn caught<T>(part: impl FnOnce() -> T) -> Option<T> {
     let outcome = catch_unwind(AssertUnwindSafe(part)).ok();
     if outcome.is_none() {
         tracing::error!(
-            "a thread for passwords, TLS handshakes and pages of subjects panicked: the server refuses this job, and goes on"
+            "a helper thread panicked during a password check, a TLS handshake or a page of subjects, because of a bug: the server refuses this job, and goes on"
         );
     }
     outcome

@@ -14,14 +14,14 @@ impl Server {
         let old = self.node.settings();
         if (&settings.host, settings.port) != (&old.host, old.port) {
             tracing::error!(
-                "the reload keeps the old host and port: the server changes its host and port only at a start"
+                "the reload of the configuration keeps the old host and port, because the server changes them only at a start: restart the server"
             );
             settings.host.clone_from(&old.host);
             settings.port = old.port;
         }
         if !keep_cluster(&mut settings, old) {
             tracing::error!(
-                "the reload keeps the old settings of the cluster, except for its certificates: the server changes the other settings only at a start"
+                "the reload of the configuration keeps the old settings of the cluster, except for its certificates, because the server changes the others only at a start: restart the server"
             );
         }
         if self.peers.is_some() && settings.streams.is_none() && settings.server_name.is_none() {
@@ -31,13 +31,13 @@ impl Server {
         }
         if self.peers.is_some() && settings.server_name != old.server_name {
             tracing::error!(
-                "the reload keeps the old name of this server: a node of a cluster cannot change its name"
+                "the reload of the configuration keeps the old name of this server, because a node of a cluster cannot change its name"
             );
             settings.server_name.clone_from(&old.server_name);
         }
         if settings.controller != old.controller {
             tracing::error!(
-                "the reload keeps the old controller: the server changes the controller only at a start"
+                "the reload of the configuration keeps the old controller, because the server changes it only at a start: restart the server"
             );
             settings.controller = old.controller;
         }
@@ -61,7 +61,9 @@ impl Server {
         let id = self.node.info().server_id.clone();
         let info = server_info(&settings, self.address, &id);
         self.node.reload(now, settings, info);
-        tracing::info!("Reloaded server configuration: the new settings apply from now on");
+        tracing::info!(
+            "Reloaded server configuration: the server has read its configuration again, and the new settings apply from now on"
+        );
     }
 }
 

@@ -231,7 +231,7 @@ impl TakingOver {
                 .handle_ask(store.applied(self.at).index, from, ask),
             Ok(Frame::Answer(answer)) => self.take_answer(now, store, from, answer),
             Err(error) => tracing::warn!(
-                "this node cannot decode a message from another node, and ignores the message: {error}"
+                "this node ignores a catch-up message from another node, because it cannot decode the message: {error}"
             ),
         }
     }
@@ -348,7 +348,7 @@ impl TakingOver {
                 && let Some(streams) = node.streams_mut(self.at)
             {
                 tracing::info!(
-                    "this node took over the state as of entry {}, which it had fetched from another node, and applies the later entries",
+                    "to catch up, this node took over the state as of entry {} from another node, and now applies the later entries",
                     whole.entry.index
                 );
                 streams.replace(now, whole.entry.index.get(), whole.streams);
@@ -367,7 +367,7 @@ fn whole(taker: Taker, store: &Store) -> Option<Taking> {
     let (entry, streams, fetched) = taker.into_state()?;
     let index = entry.index;
     tracing::info!(
-        "this node fetched the state as of entry {index}, and {fetched} messages, from another node"
+        "this node, which lacked old entries, has fetched the state as of entry {index}, and {fetched} messages, from another node"
     );
     let mut live = store.fresh_live();
     let mut all = Filter::all();

@@ -147,7 +147,7 @@ impl Turns {
         if let Some(more) = self.log.due(now) {
             let ms = Duration::from_nanos(now.since(due)).as_millis();
             tracing::warn!(
-                "the event loop was late by {ms} ms, and clients waited: other programs kept the cores busy, or one turn of the loop took long{more}"
+                "the server's event loop was late by {ms} ms, and clients waited, because other programs kept the cores busy or one turn of the loop took long{more}"
             );
         }
     }

@@ -357,7 +357,9 @@ impl JetStream {
                     "the disk is full: the server refuses new messages and changes of streams, and still deletes streams, purges them and moves them away"
                 ),
                 Space::Free => {
-                    tracing::info!("the disk has space again: the server accepts messages again")
+                    tracing::info!(
+                        "the disk has space again, so the server accepts new messages again"
+                    )
                 }
             }
         }

@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
         if info.num_ack_pending > 0 {
             let wait = Duration::from_nanos(info.config.ack_wait);
             face::note(format_args!(
-                "the consumer {} delivers {} unacknowledged messages again in {} s",
+                "the command waits, because the consumer {} delivers {} unacknowledged messages again in {} s",
                 self.name,
                 info.num_ack_pending,
                 wait.as_secs()

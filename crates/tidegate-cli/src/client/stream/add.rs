@@ -19,8 +19,8 @@ pub(crate) struct AddArgs {
     pub(super) common: Common,
     /// Create a stream of this name.
     pub(super) name: String,
-    /// Store messages of these subjects, which may have wildcards; separated by commas, or one flag each.
-    /// Default: the stream's name.
+    /// Store messages that clients publish to these subjects, which may have wildcards; separated by commas,
+    /// or one flag each. Default: the stream's name.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     subjects: Vec<String>,
     /// Choose where the server keeps the messages. The server acknowledges messages in memory without a sync,
@@ -34,8 +34,9 @@ pub(crate) struct AddArgs {
     /// them.
     #[arg(long, value_name = "N", value_parser = values::replicas)]
     replicas: Option<u8>,
-    /// Choose when the server removes messages: at limits, or after consumers have acknowledged them.
-    /// `tidegate serve` supports only limits. Default: limits.
+    /// Choose when the server removes messages: only at the limits of the stream, after a worker has
+    /// acknowledged them (workqueue), or after all interested consumers have acknowledged them (interest).
+    /// Default: limits.
     #[arg(long, value_enum)]
     retention: Option<Retention>,
     /// Remove the oldest messages (old) or refuse new messages (new) when the stream reaches --max-msgs or
@@ -49,14 +50,15 @@ pub(crate) struct AddArgs {
     /// Remove messages at this age, such as 500ms, 30s, 5m, 2h or 7d, to free their space.
     #[arg(long, value_name = "DURATION", value_parser = values::some_time)]
     max_age: Option<Duration>,
-    /// Keep at most this many messages in the stream; -1 sets no limit. At this limit --discard applies.
+    /// Keep at most this many messages in the stream, to bound its size; -1 sets no limit. At this limit
+    /// --discard applies.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::limit)]
     max_msgs: Option<i64>,
     /// Keep at most this many bytes in the stream, such as 512MiB or 10GiB. At this limit --discard applies.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_bytes: Option<u64>,
-    /// Refuse messages of more bytes than this, headers included, so that no publisher fills the stream with
-    /// a few.
+    /// Refuse messages of more bytes than this, headers included, so that a few messages cannot fill the
+    /// stream.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_msg_size: Option<u64>,
     /// Keep at most this many messages of each subject; -1 sets no limit. At this limit the server removes
@@ -70,8 +72,8 @@ pub(crate) struct AddArgs {
     /// publisher can send a message again safely.
     #[arg(long, value_name = "DURATION", value_parser = values::some_time)]
     dupe_window: Option<Duration>,
-    /// Let publishers replace all earlier messages of the stream or of a subject by one message, with the
-    /// header Nats-Rollup.
+    /// Let publishers replace all earlier messages of the stream or of a subject by one message with the
+    /// header Nats-Rollup, to keep only a summary.
     #[arg(long)]
     allow_rollup: bool,
     /// Let publishers set the age limit of a message, with the header Nats-TTL, so that the stream removes
@@ -81,7 +83,8 @@ pub(crate) struct AddArgs {
     /// Let clients read single messages directly from any node of the stream, without a consumer.
     #[arg(long)]
     allow_direct: bool,
-    /// Let publishers send batches of messages that the server stores as a whole or not at all.
+    /// Let publishers send batches of messages that the server stores as a whole or not at all, for changes
+    /// that belong together.
     #[arg(long)]
     allow_batch: bool,
     /// Refuse clients' requests to delete single messages, so that the stream keeps its history.
@@ -91,8 +94,8 @@ pub(crate) struct AddArgs {
     /// stream keeps its history.
     #[arg(long)]
     deny_purge: bool,
-    /// Take the configuration of the stream from this file, JSON as `tidegate stream info --json` prints it.
-    /// Flags override the file.
+    /// Take the configuration of the stream from this file, JSON as `tidegate stream info --json` prints it,
+    /// to copy a stream. Flags override the file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

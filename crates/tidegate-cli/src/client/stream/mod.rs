@@ -79,7 +79,7 @@ pub(crate) struct PurgeArgs {
     common: Common,
     /// Remove messages of the stream of this name.
     name: String,
-    /// Remove only messages with a subject that matches this pattern.
+    /// Remove only messages with a subject that matches this pattern, and keep all others.
     #[arg(long, value_name = "PATTERN")]
     subject: Option<String>,
     /// Remove only messages before the message with this sequence in the stream, and keep the later ones.

@@ -108,13 +108,13 @@ impl Peers {
             }
             (Some(name), Side::Dialer, why) => {
                 tracing::info!(
-                    "the {} connection to `{name}` at {at} is down, and this node dials again: {why}",
+                    "the {} connection to `{name}` at {at} is down, and this node dials again, because: {why}",
                     conn.kind.as_str()
                 );
             }
             (Some(name), Side::Dialled, why) => {
                 tracing::debug!(
-                    "the {} connection from `{name}` at {at} has ended: {why}",
+                    "the {} connection from `{name}` at {at} has ended, because: {why}",
                     conn.kind.as_str()
                 );
             }

@@ -210,7 +210,7 @@ impl Replication {
             Ok(decoded) => decoded,
             Err(error) => {
                 tracing::warn!(
-                    "this node cannot decode a message from {}, and ignores the message: {error}",
+                    "this node cannot decode a Raft message from {}, and ignores the message: {error}",
                     self.known.name(from)
                 );
                 return Ok(());
@@ -236,7 +236,7 @@ impl Replication {
             Err(forgotten @ StepError::Forgotten { .. }) => Err(RunError::Forgotten(forgotten)),
             Err(error) => {
                 tracing::debug!(
-                    "this node ignores a message from {}: {error}",
+                    "this node ignores a Raft message from {}, because it cannot process the message: {error}",
                     self.known.name(from)
                 );
                 Ok(())
@@ -330,7 +330,7 @@ impl Replication {
                 let _ = peers.send_raft(to, group, &parts);
             }
             Err(error) => tracing::error!(
-                "this node cannot encode a message to {}, and does not send the message: {error}",
+                "this node cannot encode a Raft message to {}, and does not send the message: {error}",
                 self.known.name(to)
             ),
         }

@@ -514,7 +514,7 @@ impl JetStream {
                 }
                 Gathered::NotYet => {}
                 Gathered::Damaged(seq) => tracing::error!(
-                    "the move of stream {} has stopped, because message {seq} is damaged on this node: if no other node has the message, delete the message",
+                    "this node has stopped the move of stream {} to other nodes, because message {seq} is damaged on this node: if no other node has the message, delete the message",
                     own.name()
                 ),
             }
