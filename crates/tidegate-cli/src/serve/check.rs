@@ -31,7 +31,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 pub(super) fn warn(report: &Report) {
     if let Some(names) = report.idle_text() {
         tracing::warn!(
-            "the server ignores settings of its configuration, because this server does not need them: {names} (docs/nats-support.md lists them; `strict: true` refuses them)"
+            "the server ignores some settings of its configuration, because they have no effect in this server: {names} (docs/nats-support.md lists them; `strict: true` refuses them)"
         );
     }
     for remark in &report.remarks {
