@@ -15,7 +15,7 @@ pub(crate) fn upwards(path: &str) -> Option<PathBuf> {
         .find(|dir| dir.join(path).exists())
 }
 
-/// Measures the processor time and the allocations of this process since the meter's start.
+/// Measures the processor time and the allocations of this process since the meter's start, for the results.
 #[derive(Debug)]
 pub(crate) struct Meter {
     cpu: Duration,
@@ -75,7 +75,7 @@ fn allocs() -> u64 {
     (stats.allocations + stats.reallocations) as u64
 }
 
-/// Returns the bytes that this process has allocated and not freed.
+/// Returns the bytes that this process has allocated and not freed: the memory in use, for the results.
 pub(crate) fn heap_bytes() -> u64 {
     // Both counts of the allocator already include reallocations, so their difference is the memory in use.
     let stats = crate::ALLOCATOR.stats();
@@ -106,7 +106,7 @@ pub(crate) fn rss_max_mb() -> f64 {
     available_mb().unwrap_or(f64::MAX) * RSS_SHARE
 }
 
-/// Returns the memory that this machine has available, in MiB.
+/// Returns the memory that this machine has available, in MiB, to bound the memory of measured servers.
 fn available_mb() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let mut lines = text.lines();

@@ -40,7 +40,7 @@ pub(crate) struct BenchArgs {
     pub(crate) effort: Effort,
 }
 
-/// Parses a duration in seconds, from a millisecond to an hour.
+/// Parses a duration in seconds, from a millisecond to an hour, and names the range to the user otherwise.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok();
     let seconds = seconds.filter(|seconds| (0.001..=3600.0).contains(seconds));
@@ -59,6 +59,6 @@ pub(crate) fn factor(text: &str) -> Result<f64, String> {
 pub(crate) enum Effort {
     /// Measure a few thousand items in two rounds, for tests.
     Smoke,
-    /// Measure for long enough that the numbers mean something.
+    /// Measure for long enough that the figures depend little on chance.
     Normal,
 }

@@ -19,7 +19,7 @@ use rustix::thread::{Pid, gettid, set_current_timer_slack};
 /// The greatest number of bytes that the proxy holds in one direction of a connection. Beyond that the proxy
 /// stops reading, as a full network would.
 const HELD_MAX: usize = 16 << 20;
-/// The greatest number of bytes in one read from a connection.
+/// The greatest number of bytes that the proxy takes from a connection in one read: the size of its buffer.
 const READ_MAX: usize = 256 << 10;
 /// The time before they are due at which the proxy may already write bytes. A sleep of this time or less
 /// would end too late.

@@ -130,7 +130,7 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
     row
 }
 
-/// A function that returns one figure of a sample.
+/// A function that returns one figure of a sample, so that one loop can compare several figures.
 type Field = fn(&Sample) -> Option<f64>;
 
 /// Adds ratios to every row but the subject's: the subject's throughput divided by the row's. If both rows

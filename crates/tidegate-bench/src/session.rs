@@ -63,7 +63,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the session of a bench: opens the file of kept results and asks the peers for their systems.
+    /// Opens the session of a bench: opens the file of kept results and asks the peers for the systems to
+    /// measure.
     pub(crate) fn open(bench: &str, args: &BenchArgs) -> anyhow::Result<Self> {
         let document = Document::new(bench);
         let path = args
@@ -123,7 +124,8 @@ impl Session {
         true
     }
 
-    /// Measures a cell in interleaved rounds, and keeps and prints its rows.
+    /// Measures the contestants of a cell in interleaved rounds, so that all of them feel the same
+    /// disturbances, and keeps and prints the rows.
     pub(crate) fn cell(
         &mut self,
         case: &str,

@@ -13,7 +13,8 @@ use crate::rounds::median;
 pub(super) enum Contestant {
     /// The default controller, configured as a batcher configures it.
     Ours,
-    /// A rule that takes the whole backlog as a batch, one batch at a time.
+    /// A rule that takes the whole backlog as a batch, one batch at a time, as a rival of the default
+    /// controller.
     Greedy,
     /// A rule that takes the whole backlog as a batch, with as many batches in flight as the simulated server
     /// allows.

@@ -22,7 +22,8 @@ pub(super) struct Verdict {
     met: bool,
 }
 
-/// Compares the default controller's results in the played cells with each goal.
+/// Compares the default controller's results in the played cells with each goal, for the verdict of the
+/// arena.
 pub(super) fn judge(played: &[Played], several: bool) -> Vec<Verdict> {
     type Is = fn(Kind) -> bool;
     let is_near_full: Is = |kind| kind == Kind::Open(95);

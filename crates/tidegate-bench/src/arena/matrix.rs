@@ -38,7 +38,8 @@ impl Metric {
         }
     }
 
-    /// Returns whether the figure `a` of this metric is better than the figure `b`.
+    /// Returns whether the figure `a` of this metric is better than the figure `b`, to judge whether a goal
+    /// is met.
     pub(super) fn is_better(self, a: f64, b: f64) -> bool {
         match self {
             Self::Throughput => a > b,
@@ -59,7 +60,8 @@ impl Metric {
     }
 }
 
-/// The spread of one contestant's figures, as shares of the best setting's figures, over a group of cells.
+/// The spread of one contestant's figures, as shares of the best setting's figures, over a group of cells:
+/// one field of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) cells: usize,
@@ -100,9 +102,9 @@ impl Spread {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Group {
     pub(super) metric: Metric,
-    /// The name of the group: a kind of load, or a family of cost curves.
+    /// The name of the group by which the report shows the row: a kind of load, or a family of cost curves.
     pub(super) name: String,
-    /// True if the cells of the group run several batches at once.
+    /// True if the simulated server of the group's cells handles several batches at once.
     pub(super) several: bool,
     /// The spread of the shares of each contestant that plays in these cells.
     pub(super) spreads: Vec<(Contestant, Spread)>,

@@ -23,7 +23,7 @@ use crate::stream::Directory;
 
 /// The number of works in a round, over which the bench takes the mean time.
 const N: usize = 256;
-/// The number of commands in a long entry.
+/// The number of commands in a long entry, from which the bench computes the cost of one command.
 const COMMANDS: usize = 100;
 /// The number of different subjects of a stream with many messages.
 const FEW: usize = 1000;
@@ -124,7 +124,8 @@ fn store(rounds: usize) -> anyhow::Result<(u64, u64)> {
     Ok((propose, tick))
 }
 
-/// Takes all due entries out of the store. Returns the time of the calls that returned an entry.
+/// Takes all due entries out of the store. Returns the time of the calls that returned an entry, without the
+/// wait for the syncs.
 fn settle(store: &mut Store) -> Duration {
     let (mut due, mut took) = (0, Duration::ZERO);
     while due < N {

@@ -12,7 +12,7 @@ use super::{Table, cpu_time, median, timed};
 
 /// The number of connections, or of calls, in a round, over which the bench takes the mean time.
 const N: usize = 64;
-/// The number of bytes of a large read or write.
+/// The number of bytes of a large read or write, from which the bench computes the cost of one byte.
 const LARGE: usize = 64 * 1024;
 /// The number of times that a turn of the event loop reads a clock, the processor clock among them.
 const CLOCKS: usize = 8;
@@ -34,7 +34,7 @@ pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
     ])
 }
 
-/// Returns `n` connections over loopback, each as its two sockets.
+/// Returns `n` connections over loopback, each as the client's and the server's socket, for measurements.
 fn pairs(n: usize) -> anyhow::Result<Vec<(TcpStream, TcpStream)>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -133,7 +133,7 @@ fn timed_call(call: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// Measures how long a read of `len` bytes takes.
+/// Measures how long the server's read of `len` bytes from a socket takes, for the table of costs.
 fn reads(rounds: usize, len: usize) -> anyhow::Result<u64> {
     let mut pairs = pairs(1)?;
     let (mut client, mut server) = pairs.remove(0);
@@ -151,7 +151,7 @@ fn reads(rounds: usize, len: usize) -> anyhow::Result<u64> {
     }))
 }
 
-/// Measures how long a write of `len` bytes takes.
+/// Measures how long the server's write of `len` bytes to a socket takes, for the table of costs.
 fn writes(rounds: usize, len: usize) -> anyhow::Result<u64> {
     let mut pairs = pairs(1)?;
     let (mut client, mut server) = pairs.remove(0);

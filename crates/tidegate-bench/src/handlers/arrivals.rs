@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::text::SplitMix;
 
-/// The times at which items arrive, counted from the start of a run, with exponential gaps.
+/// The times at which items arrive in an open loop, counted from the start of a run, with exponential gaps.
 pub(super) struct Poisson {
     random: SplitMix,
     gap_ns: f64,
@@ -13,7 +13,7 @@ pub(super) struct Poisson {
 }
 
 impl Poisson {
-    /// Creates arrivals of items at a mean rate of `per_s` a second.
+    /// Creates arrivals of items at a mean rate of `per_s` a second; the same `seed` gives the same arrivals.
     pub(super) fn new(per_s: f64, seed: u64) -> Self {
         Self {
             random: SplitMix::new(seed),

@@ -15,7 +15,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The handlers that the bench runs by default.
+    /// The handlers that the bench runs if the user chooses no others.
     pub(super) const ALL: [Self; 6] = [
         Self::Postgres,
         Self::Sqlite,

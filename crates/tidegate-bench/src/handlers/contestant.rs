@@ -25,7 +25,8 @@ pub(super) enum Contestant {
 }
 
 impl Contestant {
-    /// Starts the contestant with this setting, inside the runtime of its callers.
+    /// Starts the contestant with this setting, inside the runtime of its callers, so that they can hand it
+    /// items.
     pub(super) async fn start(setting: Setting, work: Arc<Checked>) -> Result<Self, Failure> {
         let looped = |limit, in_flight| Fixed {
             limit,
@@ -66,7 +67,8 @@ impl Contestant {
         }
     }
 
-    /// Hands an item to the contestant and returns the answer to this item.
+    /// Hands an item to the contestant, waits until the contestant has handled it, and returns the item's
+    /// answer.
     pub(super) async fn call(&self, item: Item) -> Result<u64, Failure> {
         match self {
             Self::Actor(actor) => actor.call(item).await,

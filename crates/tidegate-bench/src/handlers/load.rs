@@ -341,7 +341,7 @@ fn sleep_until(at: Instant) {
     }
 }
 
-/// Returns whether the condition `done` came true within `patience`.
+/// Waits until the condition `done` comes true, at most for `patience`. Returns whether it came true.
 fn wait(patience: Duration, done: impl Fn() -> bool) -> bool {
     let until = Instant::now() + patience;
     while !done() {

@@ -184,7 +184,8 @@ impl Bench {
         Host::measure(self.machine.clone(), self.commit.clone(), &self.directory.0)
     }
 
-    /// Prints the facts about the host, and the number of cells that the bench has still to run.
+    /// Prints the facts about the host and the number of cells still to run, so that the user can judge the
+    /// run.
     fn announce(&mut self, cells: &[Cell]) -> anyhow::Result<()> {
         let host = self.host()?;
         self.results.keep_host(&host)?;
@@ -207,7 +208,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Plays a cell, or takes the cell's result from the file of results; `None` after an interrupt.
+    /// Plays a cell, or takes the cell's result from the file of results to save time; `None` after an
+    /// interrupt.
     fn cell(&mut self, cell: Cell) -> anyhow::Result<Option<Played>> {
         let name = cell.name();
         if let Some(kept) = self.results.cell(&name) {
@@ -234,7 +236,8 @@ impl Bench {
         Ok(Some(played))
     }
 
-    /// Returns the capacity of the cell's handler in items a second; `None` after an interrupt.
+    /// Returns the capacity of the cell's handler in items a second, which sets the rate of an open loop;
+    /// `None` after an interrupt.
     fn capacity(&mut self, cell: Cell) -> anyhow::Result<Option<f64>> {
         let name = cell.kind.name();
         if let Some(per_s) = self.results.capacity(name) {

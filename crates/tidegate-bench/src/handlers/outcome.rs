@@ -20,7 +20,8 @@ pub(super) struct Outcome {
     /// The processor time that the bench's process takes for one operation, in microseconds, the callers'
     /// part included.
     pub(super) cpu_us: f64,
-    /// The number of operations a second in the warm-up, while the contestant learned.
+    /// The number of operations a second in the warm-up, which shows how well the contestant did while it
+    /// learned.
     pub(super) cold_ops_per_s: f64,
     pub(super) cold_mean_us: Option<f64>,
     /// True if the load generator ended the run early because unanswered calls piled up: in a longer run the

@@ -15,7 +15,7 @@ use crate::rounds::Failure;
 /// The capacity of the channel in items, equal to the library's default, so that the comparison is fair.
 const CAPACITY: usize = 16_384;
 
-/// An item, with the channel that takes the answer to the item's caller.
+/// An item on its way to the loop, with the channel that takes the answer to the item's caller.
 struct Call {
     item: Item,
     answer: oneshot::Sender<Result<u64, Failure>>,

@@ -23,7 +23,7 @@ pub(super) struct Effort {
     pub(super) peers: bool,
 }
 
-/// One line of the file of results, as JSON.
+/// One line of the file of results, as JSON, from which a later run continues.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -39,7 +39,7 @@ enum Line {
     Cell { effort: Effort, played: Played },
 }
 
-/// The kept results of finished cells, and the file of JSON lines that holds them.
+/// The kept results of finished cells, and the file of JSON lines that holds them for a later run.
 pub(super) struct Results {
     /// The open file of results and its path; `None` if the user did not give `--out`.
     file: Option<(File, PathBuf)>,

@@ -28,7 +28,7 @@ const ACK_BYTES: usize = 12;
 /// The time for which a spinning client or server of the link polls its socket before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Runs all cells of the bench `link`.
+/// Runs all cells of the bench `link`, and prints the rows of our link beside those of the rivals.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     for clients in [1, 2, 3, 8] {
         throughput_cell(session, clients)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
 
 type Cell<'a> = Contestant<'a, Peers>;
 
-/// Returns the intended duration of one measurement of throughput.
+/// Returns the intended duration of one measurement of throughput: short for tests, long enough otherwise.
 fn target(session: &Session) -> Duration {
     Duration::from_millis(if session.is_smoke() { 2 } else { 400 })
 }
@@ -170,7 +170,7 @@ fn lone_cell(session: &mut Session, rate: u64) -> anyhow::Result<()> {
     session.cell(&case, vec![ours, bare]).map(drop)
 }
 
-/// Returns the duration, in seconds, for which clients send messages at light load.
+/// Returns the duration, in seconds, for which clients send messages at light load: shorter for tests.
 fn schedule(session: &Session) -> f64 {
     if session.is_smoke() { 0.05 } else { 2.0 }
 }

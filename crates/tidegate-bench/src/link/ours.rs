@@ -23,17 +23,20 @@ use crate::rounds::Sample;
 /// The way in which the clients of a measurement send messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Each client sends many messages in one call of `send_many`.
+    /// Each client sends many messages in one call of `send_many`, so that the link forms large batches.
     SendMany,
     /// Each client is one task, which sends one message after the other.
     Send,
     /// Each client is one thread, which sends many messages through the engine's queue.
     Producer,
-    /// Each client sends many messages in one call of `send_many`, in the plain protocol.
+    /// Each client sends many messages in one call of `send_many`, in the plain protocol, to compare both
+    /// protocols of the link.
     Plain,
-    /// Each client flushes each message before it sends the next message.
+    /// Each client flushes each message before it sends the next message, so that each message travels in a
+    /// batch of its own.
     Flushed,
-    /// The server acknowledges each message of a client before the client sends the next message.
+    /// The server acknowledges each message of a client before the client sends the next, to measure round
+    /// trips.
     LockStep { spin: bool },
     /// The server acknowledges each message of a client before the client sends the next, in the plain
     /// protocol.

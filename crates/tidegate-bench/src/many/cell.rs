@@ -12,7 +12,7 @@ const STREAMS_OF_CONSUMERS: u64 = 1000;
 /// subjects.
 const GROUPS: u64 = 100;
 
-/// The kind of things that a cell makes in great number.
+/// The kind of things that a cell makes in great number, to find out how the server bears them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thing {
     /// The cell makes streams in files, each with one subject of its own.
@@ -31,7 +31,7 @@ pub(super) struct Cell {
     pub(super) count: u64,
 }
 
-/// A request to the server's API, as its subject and its body.
+/// A request to the server's API, with which a cell makes one thing, as the request's subject and its body.
 pub(super) type Request = (String, String);
 
 /// Returns all cells, with their counts multiplied by `scale`. If `subjects` is given, adds a last cell that

@@ -32,7 +32,7 @@ pub(super) struct Home {
     pub(super) patience: Duration,
 }
 
-/// A running server, with a connection to it.
+/// A running server, with the connection over which the bench sends its requests.
 pub(super) struct Running {
     pub(super) server: Server,
     pub(super) wire: Wire,

@@ -19,7 +19,8 @@ use crate::rounds::{Sample, median};
 use crate::systems::System;
 use crate::wire::Wire;
 
-/// The number of messages that a lone publisher sends to measure its wait.
+/// The number of messages that a lone publisher sends, each after the answer to the one before, to measure
+/// its wait.
 const LONE: u64 = 200;
 /// The number of requests for the information of a stream, of which the bench takes the median time.
 const INFOS: usize = 9;
@@ -34,7 +35,8 @@ pub(super) struct Plan {
     pub(super) in_flight: u64,
     /// The time for which the bench measures the processor time of the idle server.
     pub(super) idle: Duration,
-    /// The longest time for which the bench waits until the server is at rest.
+    /// The longest time for which the bench waits until the server is at rest, before the bench measures it
+    /// anyway.
     pub(super) rest_max: Duration,
     /// The longest time that the server may take to make the things of a cell, and for each of its starts and
     /// stops.

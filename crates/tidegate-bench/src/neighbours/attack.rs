@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// An attack by one hostile or clumsy client, or by a crowd of clients.
+/// An attack by one hostile or clumsy client, or by a crowd of clients, which the neighbours should not feel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attack {
     pub(super) name: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Attack {
     pub(super) rsa_bits: Option<u32>,
 }
 
-/// The action of an attacker during the attack.
+/// The action of an attacker during the attack, by which the attacker's client tries to load the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     /// Does nothing, as the control that shows the noise of the machine and of the neighbours' own load.
@@ -32,26 +32,33 @@ pub(super) enum Deed {
     /// Sends the first message of a TLS handshake on many connections at once, so that the server computes
     /// signatures.
     Hellos,
-    /// Asks the server again and again for the list of all subjects of a stream.
+    /// Asks the server again and again for the list of all subjects of a stream, which the server has to
+    /// collect.
     SubjectsPage,
-    /// Purges the messages of half of a stream's subjects.
+    /// Purges the messages of half of a stream's subjects, so that the server must search and remove many
+    /// messages.
     PurgeHalf,
     PurgeAll,
-    /// Makes subscriptions and removes them one by one.
+    /// Makes subscriptions and removes them one by one, so that the server changes its subscriptions all the
+    /// time.
     SubscriptionsComeAndGo,
-    /// Closes a connection that has made many subscriptions.
+    /// Closes a connection that has made many subscriptions, so that the server must remove all of them at
+    /// once.
     SubscriptionsLeave,
-    /// Subscribes and never reads, while another client publishes large messages.
+    /// Subscribes and never reads, while another client publishes large messages, so that bytes pile up in
+    /// the server.
     SlowSubscribers,
-    /// Logs in with a wrong password, again and again.
+    /// Logs in with a wrong password, again and again, so that the server checks password hashes.
     WrongPasswords,
-    /// Lets all messages of a stream expire at the same moment.
+    /// Lets all messages of a stream expire at the same moment, so that the server must remove all of them at
+    /// once.
     AgeOut,
     /// Lowers the limit of a full stream to one message, so that the server must remove all others.
     LimitLowered,
     /// Deletes a consumer that waits for the acknowledgements of all messages.
     ConsumerDeleted,
-    /// Creates consumers that begin at the last message of each subject.
+    /// Creates consumers that begin at the last message of each subject, so that the server must find these
+    /// messages.
     ConsumerMade,
     StreamDeleted,
     /// Asks the monitor again and again for a list: of connections (`Connz`), subscriptions (`Subsz`) or

@@ -22,9 +22,10 @@ use super::login::Logins;
 use super::pace::Pace;
 use super::socket::{Neighbour, Talk};
 
-/// The interval at which the operations of a neighbour are due.
+/// The interval at which the operations of a neighbour are due, on the schedule of an open loop.
 pub(super) const EVERY: Duration = Duration::from_millis(5);
-/// The interval at which the logins of a user are due.
+/// The least interval at which the logins of a user are due; the bench takes a longer one if a hash takes
+/// long.
 pub(super) const LOGIN_EVERY: Duration = Duration::from_millis(250);
 /// The time from the start of the process until the first operations are due, so that all connections are
 /// open by then.
@@ -58,7 +59,7 @@ pub(super) struct Job {
     /// The name and password of a user with a password hash.
     pub(super) hashed: (String, String),
     pub(super) hash_login_every: Duration,
-    /// The longest time that an operation of a neighbour may take.
+    /// The longest time that an operation of a neighbour may take, before the neighbour counts it as failed.
     pub(super) patience: Duration,
 }
 

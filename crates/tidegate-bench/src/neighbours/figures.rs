@@ -14,7 +14,8 @@ use crate::latency::{histogram, quantile_us};
 /// The figures of all neighbours by the neighbours' names, as their process returns them.
 pub(super) type Report = BTreeMap<String, ByPhase>;
 
-/// The phase of a run: before, during or after the attack.
+/// The phase of a run: before, during or after the attack. The report compares a neighbour's figures by
+/// phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Before,
@@ -59,7 +60,7 @@ impl Starts {
     }
 }
 
-/// Collects the latencies and failures of one neighbour, by phase.
+/// Collects the latencies and failures of one neighbour, by phase, while the neighbour runs.
 #[derive(Debug)]
 pub(super) struct Recorder([Tally; 3]);
 
@@ -119,7 +120,7 @@ impl Tally {
     }
 }
 
-/// The figures of one neighbour, by phase.
+/// The figures of one neighbour, by phase, so that the report shows the effect of the attack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ByPhase {
     pub(super) before: Figures,

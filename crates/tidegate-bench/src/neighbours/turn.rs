@@ -44,7 +44,8 @@ pub(super) struct Plan {
     pub(super) messages: Option<u64>,
     pub(super) same_address: bool,
     pub(super) before: Duration,
-    /// The least duration of the attack's phase.
+    /// The least duration of the attack's phase, so that even after a short attack the phase has enough
+    /// operations.
     pub(super) window: Duration,
     pub(super) after: Duration,
     pub(super) prepare_max: Duration,
@@ -67,11 +68,13 @@ pub(super) struct Outcome {
     pub(super) rss_before_mb: Option<f64>,
     pub(super) rss_peak_mb: Option<f64>,
     pub(super) rss_after_mb: Option<f64>,
-    /// The server's processor time during the attack's phase, in seconds.
+    /// The server's processor time during the attack's phase, in seconds: the price of the attack for the
+    /// server.
     pub(super) cpu_s: Option<f64>,
-    /// The duration of the attack's phase, in seconds.
+    /// The duration of the attack's phase, in seconds, to compare with `cpu_s`.
     pub(super) phase_s: f64,
-    /// The number of changes of leaders since the start of the attack; `None` without a cluster.
+    /// The number of changes of leaders since the start of the attack, by which the report shows whether the
+    /// attack disturbed the cluster; `None` without a cluster.
     pub(super) elections: Option<u64>,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Cell {
     pub(super) sweep: bool,
 }
 
-/// Each command's name in reports, and its name in requests to peers.
+/// Each command that callers send in the cells: its name in reports, and its name in requests to peers.
 const COMMANDS: [(&str, &str); 4] = [
     ("PUBLISH", "publish"),
     ("GET", "get"),

@@ -41,7 +41,7 @@ pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     args
 }
 
-/// Runs all cells of the bench `redis`.
+/// Runs all cells of the bench `redis`, and prints the rows of our client beside those of the rivals.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     let server = Server::start()?;
     session.say(&format!(
@@ -181,7 +181,7 @@ fn put_costs(
     Ok(())
 }
 
-/// A client with one setting, as a contestant of a cell.
+/// A client with one setting, which the bench measures as a contestant of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Who {
     peer: String,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// The kind of work that the clients do in a cell.
+/// The kind of work that the clients do in a cell, which decides how the bench loads the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// The clients are `nats bench js pub async`: each client has 500 messages in flight.

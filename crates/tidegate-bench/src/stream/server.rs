@@ -27,7 +27,7 @@ const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $serve
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Ours,
-    /// Our server, with syncs that take 5 ms longer.
+    /// Our server, with syncs that take 5 ms longer, to imitate a slow disk.
     OursSlow,
     /// Our server, with syncs that take 5 ms longer. It does not delay a sync for clients that are about to
     /// publish again, as our server usually does.

@@ -24,7 +24,7 @@ enum Tool {
 pub(super) struct SyscallCounter {
     tool: Tool,
     child: Child,
-    /// The file into which the tool writes its counts.
+    /// The file into which the tool writes its counts, and from which the bench reads them.
     file: PathBuf,
     /// The thread that reads the further output of the tool, so that the tool never waits for a full pipe.
     output: JoinHandle<()>,

@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 use super::cell::Kind;
 use crate::rounds::Failure;
 
-/// One item that a caller hands to a contestant.
+/// One item that a caller hands to a contestant, for the contestant to batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     /// The item's id. The ids of a run start at 0, and each occurs once.
@@ -43,7 +43,7 @@ impl Item {
     }
 }
 
-/// The result of a method of a handler that awaits, as a future.
+/// The result of a method of a handler that awaits, as a boxed future so that all handlers have one type.
 pub(super) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// A handler that awaits. It may handle several batches at once.
@@ -128,7 +128,7 @@ impl Work {
     }
 }
 
-/// The handler of one run, with a count of the items that it has handled.
+/// The handler of one run, with counts of the items that it has handled, by which the bench finds lost items.
 pub(super) struct Checked {
     work: Work,
     items: AtomicU64,
