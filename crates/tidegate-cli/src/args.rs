@@ -94,7 +94,7 @@ pub(crate) enum Command {
     Doctor(doctor::DoctorArgs),
     /// Print a script that completes commands and flags in this shell.
     Completions {
-        /// Write the completions for this shell.
+        /// Write the completions for this shell, such as bash or zsh.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },

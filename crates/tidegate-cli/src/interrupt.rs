@@ -23,7 +23,7 @@ static ASKED: OnceLock<Asked> = OnceLock::new();
 #[derive(Default)]
 struct Asked {
     flag: Arc<AtomicBool>,
-    /// The exit code that belongs to the signal that set the flag.
+    /// The exit code that belongs to the signal that set the flag, with which the program ends.
     code: Arc<AtomicUsize>,
 }
 

@@ -16,9 +16,11 @@ pub const OURS: &str = "tidegate";
 pub struct Document {
     /// The name of the bench, or `sim` for the simulator.
     pub bench: String,
-    /// The model of the processor and the number of cores of the machine on which the bench ran.
+    /// The model of the processor and the number of cores of the machine on which the bench ran, to compare
+    /// results.
     pub machine: String,
-    /// The commit of the working tree around the current directory; `None` outside of a working tree.
+    /// The commit of the working tree around the current directory, to find the measured code; `None` outside
+    /// of a working tree.
     pub commit: Option<String>,
     /// One row for each system of each case.
     pub rows: Vec<Row>,
@@ -47,7 +49,7 @@ impl Document {
 pub struct Row {
     /// The name of the system: `tidegate` or a rival.
     pub system: String,
-    /// The version of the row's system.
+    /// The version of the row's system; `None` if the bench does not know the version.
     pub version: Option<String>,
     /// The workload of the row, in words. Only rows of the same workload are comparable.
     pub case: String,

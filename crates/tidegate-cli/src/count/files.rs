@@ -19,15 +19,15 @@ const BLOCK: usize = 32 * 1024;
 /// report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
-    /// The number of files that the feed has read to their end.
+    /// The number of files that the feed has read to their end, for the report.
     pub(super) counted: usize,
-    /// The number of files that the feed could not read to their end.
+    /// The number of files that the feed could not read to their end, for the report and the exit code.
     pub(super) failed: usize,
-    /// The number of bytes that the feed has read.
+    /// The number of bytes that the feed has read, for the throughput in the report.
     pub(super) bytes: u64,
 }
 
-/// The feed of all files to count, one after the other.
+/// The feed of all files to count, from which the topology reads one file after the other.
 pub(super) struct Files {
     waiting: std::vec::IntoIter<PathBuf>,
     open: Option<(PathBuf, Blocks<Source>)>,

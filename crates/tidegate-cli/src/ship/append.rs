@@ -62,9 +62,10 @@ pub(super) struct Opened {
 /// Bytes that the start moved out of the file, because no readable state covers them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// The number of bytes that the start moved.
+    /// The number of bytes that the start moved, which the program reports to the user.
     pub(super) bytes: u64,
-    /// The path of the file beside the receiver's file to which the start moved the bytes.
+    /// The path of the file beside the receiver's file to which the start moved the bytes, so that no byte is
+    /// lost.
     pub(super) path: PathBuf,
     /// True if the newest state is not readable, so that the moved bytes may have been acknowledged.
     pub(super) in_doubt: bool,
@@ -78,7 +79,7 @@ pub(super) struct Chunk<'a> {
     /// The number of the first record: the next number of the session, or a later one if the sender gave up
     /// records.
     pub(super) first: u64,
-    /// The number of records in `bytes`.
+    /// The number of records in `bytes`, by which the session's next number grows.
     pub(super) records: u64,
     /// The bytes of the records, in the form in which the file stores them.
     pub(super) bytes: &'a [u8],
@@ -91,7 +92,7 @@ pub(super) enum OpenError {
     /// The operating system refused an operation on the receiver's file or its state file.
     #[error("{}: {error}", path.display())]
     Io {
-        /// The path of the file on which the operation failed.
+        /// The path of the file on which the operation failed, which the message names.
         path: PathBuf,
         /// The error of the operating system, which names the cause.
         error: io::Error,
@@ -104,11 +105,11 @@ pub(super) enum OpenError {
     #[error("{}: has {bytes} bytes, but {expected} were acknowledged: another program cut it; bring it back, or remove {}",
         path.display(), sidecar.display())]
     Shorter {
-        /// The path of the file that the error is about.
+        /// The path of the receiver's file, which the message names.
         path: PathBuf,
         /// The path of the state file, which the message names.
         sidecar: PathBuf,
-        /// The number of bytes that the receiver's file has.
+        /// The number of bytes that the receiver's file has, fewer than expected.
         bytes: u64,
         /// The number of bytes of the file that the receiver acknowledged, according to the state.
         expected: u64,
@@ -118,7 +119,7 @@ pub(super) enum OpenError {
     #[error("{}: the {checked} bytes before byte {expected} differ from the acknowledged bytes, because a program or a person \
         changed the file: bring the file back, or remove {}", path.display(), sidecar.display())]
     Changed {
-        /// The path of the file that the error is about.
+        /// The path of the receiver's file, which the message names.
         path: PathBuf,
         /// The path of the state file, which the message names.
         sidecar: PathBuf,
@@ -133,11 +134,11 @@ pub(super) enum OpenError {
         out (tail -c +{1} {0} > OTHER; truncate -s {expected} {0}) and start again, or remove {2}: then every session \
         begins again behind it", path.display(), expected + 1, sidecar.display())]
     Grown {
-        /// The path of the file that the error is about.
+        /// The path of the receiver's file, which the message names.
         path: PathBuf,
         /// The path of the state file, which the message names.
         sidecar: PathBuf,
-        /// The number of bytes that the receiver's file has.
+        /// The number of bytes that the receiver's file has, more than expected.
         bytes: u64,
         /// The number of bytes of the file when its last receiver ended.
         expected: u64,
@@ -151,7 +152,7 @@ pub(super) enum OpenError {
     Later {
         /// The path of the state file, which the message names.
         path: PathBuf,
-        /// The version of the format that the state file names.
+        /// The version of the format that the state file names, so that the user can find a fitting program.
         version: u32,
     },
 }
@@ -163,7 +164,7 @@ pub(super) enum AppendError {
     /// The operating system refused an operation on the file, so the receiver appends nothing more.
     #[error("{}: {error}", path.display())]
     Io {
-        /// The path of the file that the error is about.
+        /// The path of the receiver's file, which the message names.
         path: PathBuf,
         /// The error of the operating system, which names the cause.
         error: io::Error,
@@ -174,9 +175,10 @@ pub(super) enum AppendError {
         None => "was removed".to_owned(),
     })]
     Changed {
-        /// The path of the file that the error is about.
+        /// The path of the receiver's file, which the message names.
         path: PathBuf,
-        /// The number of bytes that the receiver's file has; `None` if the file was removed.
+        /// The number of bytes that the receiver's file has, by which the user sees the change; `None` if the
+        /// file was removed.
         bytes: Option<u64>,
         /// The number of bytes that the file should have, by the receiver's own writes.
         expected: u64,
@@ -189,9 +191,10 @@ pub(super) enum AppendError {
     Repeated {
         /// The id of the session, which the message names.
         session: u128,
-        /// The number of the first record that the caller gave to the append.
+        /// The number of the first record that the caller gave to the append, which the message names.
         first: u64,
-        /// The number of the next record that the session expects; `None` if the session has not begun.
+        /// The number of the next record that the session expects, which the message names; `None` if the
+        /// session has not begun.
         expected: Option<u64>,
     },
     /// An earlier append to the file failed, so the receiver appends nothing more.

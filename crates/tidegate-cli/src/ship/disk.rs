@@ -16,12 +16,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// A directory with the receiver's files, on a real or a simulated disk.
+/// A directory with the receiver's files, on a real disk or, for tests of power failures, on a simulated
+/// disk.
 pub(super) trait Disk {
     /// A file in the directory.
     type File: Bytes;
 
-    /// Opens the file `name` to read and write, or creates the file.
+    /// Opens the file `name` for the receiver to read and write, or creates the file if the directory does
+    /// not have it.
     fn open(&self, name: &OsStr) -> io::Result<Self::File>;
     /// Makes earlier creations of files in the directory durable, so that the files survive a power failure.
     fn sync_names(&self) -> io::Result<()>;
@@ -29,21 +31,21 @@ pub(super) trait Disk {
     fn path(&self, name: &OsStr) -> PathBuf;
 }
 
-/// An open file of the receiver, on a real or a simulated disk.
+/// An open file of the receiver, on a real disk or, for tests of power failures, on a simulated disk.
 pub(super) trait Bytes {
     /// Returns the length of the file in bytes; `None` if the file was removed, so that writes to it will be
     /// lost.
     fn bytes(&self) -> io::Result<Option<u64>>;
-    /// Fills `buffer` from `offset` on; fails if the file has fewer bytes.
+    /// Fills `buffer` with the bytes of the file from `offset` on; fails if the file has fewer bytes.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
-    /// Writes all of `data` at `offset`.
+    /// Writes all of `data` to the file at `offset`; only a later sync makes the bytes durable.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Cuts the file to `bytes` bytes, or extends it with zeros.
+    /// Cuts the file to `bytes` bytes, so that the receiver can remove bytes, or extends it with zeros.
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;
     /// Makes earlier writes to the file durable, so that they survive a power failure.
     fn sync(&self) -> io::Result<()>;
-    /// Locks the file against other processes until it is closed. Returns false if another process holds the
-    /// lock.
+    /// Locks the file until it is closed, so that no other receiver writes to it. Returns false if another
+    /// process holds the lock.
     fn try_lock(&self) -> io::Result<bool>;
 }
 

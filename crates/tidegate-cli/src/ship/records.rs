@@ -19,10 +19,10 @@ use crate::interrupt;
 /// The form of a record in the input of the sender and the output of the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Each record is a line: any bytes up to a line feed.
+    /// Each record is a line, any bytes up to a line feed, as programs write their logs.
     #[default]
     Lines,
-    /// Each record begins with its length, a u32 in little-endian order.
+    /// Each record begins with its length, a u32 in little-endian order, so that a record may hold any bytes.
     Records,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Records<R> {
     format: Format,
     max: usize,
     buffer: Vec<u8>,
-    /// The offset of the next record in `buffer`.
+    /// The offset in `buffer` of the next record that the caller has not yet taken.
     start: usize,
     /// The offset in `buffer` at which the search for a line feed continues, because the bytes from `start`
     /// to this offset have none.
@@ -68,7 +68,8 @@ pub(super) struct Records<R> {
     place: Place,
 }
 
-/// The range of a record's payload in the buffer, and the offset at which the next record starts.
+/// The range of a record's payload in the buffer, and the offset at which the next record starts; `None`
+/// while the buffer holds no whole record.
 type Found = Option<(Range<usize>, usize)>;
 
 /// The position of a record in the input, by which an error message names the record.
@@ -101,15 +102,15 @@ pub(super) enum RecordError {
         "{place} is larger than {max} bytes: allow more with --max-record, here and at the receiver"
     )]
     TooLarge {
-        /// The position of the too large record in the input.
+        /// The position of the too large record in the input, by which the user finds it.
         place: Place,
-        /// The greatest number of bytes that the user allows a record to have.
+        /// The greatest number of bytes that the user allows a record to have, by --max-record.
         max: usize,
     },
     /// The input ends within a record that begins with its length, so the record's end is missing.
     #[error("{place} is cut off: the input ends after {found} of its {expected} bytes")]
     Truncated {
-        /// The position of the unfinished record in the input.
+        /// The position of the unfinished record in the input, by which the user finds it.
         place: Place,
         /// The number of bytes that the input has of this record, with the length prefix.
         found: usize,

@@ -62,7 +62,8 @@ impl Live {
         self.stop.store(true, Relaxed);
     }
 
-    /// Makes the reader pause if `pause` is true, or continue otherwise.
+    /// Makes the reader pause if `pause` is true, so that another topology has the machine, or continue
+    /// otherwise.
     pub fn pause(&self, pause: bool) {
         self.pause.store(pause, Relaxed);
     }
@@ -78,7 +79,7 @@ impl Live {
         self.pause.load(Relaxed)
     }
 
-    /// Returns the number of lines that the reader has read.
+    /// Returns the number of lines that the reader has read so far, for the figures of a running topology.
     pub fn lines(&self) -> u64 {
         self.lines.load(Relaxed)
     }
@@ -87,7 +88,8 @@ impl Live {
         self.lines.store(lines, Relaxed);
     }
 
-    /// Returns the number of words that all counters have counted.
+    /// Returns the number of words that all counters have counted so far, for the figures of a running
+    /// topology.
     pub fn words(&self) -> u64 {
         self.counters
             .iter()

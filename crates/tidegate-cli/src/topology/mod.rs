@@ -38,9 +38,9 @@ pub struct Plan {
     pub split: usize,
     /// The controller that decides the batches of every producer.
     pub controller: Choice,
-    /// The capacity of each splitter's queue, in lines.
+    /// The capacity of each splitter's queue, in lines, which bounds the memory.
     pub lines: usize,
-    /// The capacity of each counter's queue, in words.
+    /// The capacity of each counter's queue, in words, which bounds the memory.
     pub words: usize,
     /// The interval of samples: the topology measures the latency of one line in this many.
     pub sample_every: u32,
@@ -52,7 +52,7 @@ pub struct Plan {
 /// words, which fit the processor's nearest cache.
 pub const BATCH_MAX: usize = 1024;
 
-/// The source of the text to count.
+/// The source of the text to count, from which the topology's reader takes blocks.
 pub trait Feed: Send {
     /// Returns the next block of whole words; `None` at the end of the text.
     fn next(&mut self) -> Option<Arc<[u8]>>;
@@ -73,7 +73,7 @@ pub struct Outcome {
 pub struct Edge {
     /// The names of both ends of the edge, for tables.
     pub name: &'static str,
-    /// The number of items that the edge's producers pushed.
+    /// The number of items that the edge's producers pushed, for tables.
     pub items: u64,
     /// The number of batches that the edge's producers pushed, for each reason why a batch left.
     pub batches: Counts,

@@ -5,7 +5,7 @@ use hashbrown::hash_table::Entry;
 
 use super::items::Word;
 
-/// The words that one counter has counted, with their counts.
+/// The words that one counter has counted, with their counts: a part of the topology's result.
 #[derive(Default)]
 pub struct Tally {
     table: HashTable<(Word, u64)>,
@@ -13,7 +13,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one occurrence of a word.
+    /// Counts one occurrence of a word, for the counter that owns the tally.
     #[inline]
     pub(crate) fn add(&mut self, word: Word) {
         self.total += 1;
@@ -29,7 +29,7 @@ impl Tally {
         }
     }
 
-    /// Returns the number of words counted, with repetitions.
+    /// Returns the number of words that the counter has counted, with repetitions.
     pub const fn total(&self) -> u64 {
         self.total
     }

@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 
-/// Returns whether `byte` separates words.
+/// Returns whether `byte` separates words: a blank, or one of the control characters from 0x09 to 0x0D.
 pub(crate) const fn is_space(byte: u8) -> bool {
     matches!(byte, 0x09..=0x0D | b' ')
 }
 
-/// Returns the ranges of the words of `text`, in order.
+/// Returns the ranges of the words of `text`, in order, so that the splitter copies no words.
 pub(crate) const fn words(text: &[u8]) -> Words<'_> {
     Words { text, at: 0 }
 }

@@ -68,7 +68,8 @@ pub(super) fn publish(
     publisher.report(outcome, source)
 }
 
-/// A stream's answer to a published message.
+/// A stream's answer to a published message: the acknowledgement, or the error with which the stream refuses
+/// it.
 #[derive(Deserialize)]
 struct PubAck {
     #[serde(default)]
@@ -92,7 +93,8 @@ struct Marks {
 struct Unacked {
     payload: Bytes,
     marks: Marks,
-    /// The time at which the publisher first sent the message.
+    /// The time at which the publisher first sent the message, to tell how long the stream still remembers
+    /// the message's id.
     sent: Instant,
     again: bool,
 }
@@ -171,7 +173,7 @@ impl Order {
     }
 }
 
-/// The event that ended a wait of the publisher.
+/// The event that ended a wait of the publisher, to which the publisher then reacts.
 enum Next {
     Line(anyhow::Result<Option<Line>>),
     Answer(Option<Message>),
@@ -470,7 +472,7 @@ impl Publisher<'_> {
         Ok(self.send(number)?)
     }
 
-    /// Returns the index of message `number` in `window`.
+    /// Returns the index of message `number` in `window`, the messages that the publisher has sent and keeps.
     fn at(&self, number: u64) -> usize {
         usize::try_from(number - self.done).unwrap_or(usize::MAX)
     }

@@ -3,7 +3,7 @@
 use crate::client::jetstream::{StreamConfig, StreamInfo};
 use crate::report::Table;
 
-/// Formats a list of streams as a table, one stream a line.
+/// Formats a list of streams as a table, one stream a line, for `tidegate stream ls`.
 pub(super) fn list(streams: &[StreamInfo]) -> String {
     let mut table = Table::new([
         "name",
@@ -28,7 +28,7 @@ pub(super) fn list(streams: &[StreamInfo]) -> String {
     table.print()
 }
 
-/// Formats the configuration and the state of one stream.
+/// Formats the configuration and the state of one stream, for `tidegate stream info`.
 pub(super) fn one(info: &StreamInfo) -> String {
     let StreamInfo { config, state, .. } = info;
     let mut lines = vec![

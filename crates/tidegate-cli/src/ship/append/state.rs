@@ -44,7 +44,8 @@ pub(super) const SLOT: usize = (HEAD + ENTRY * SESSIONS_MAX + CRC).next_multiple
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) generation: u64,
-    /// The number of bytes of the receiver's file that the receiver acknowledges by this state.
+    /// The number of bytes of the receiver's file that the receiver acknowledges by this state, so that a
+    /// start keeps them.
     pub(super) bytes: u64,
     pub(super) tail: Tail,
     /// True if the receiver ended in order: then every further byte in the file comes from another program.
@@ -75,7 +76,7 @@ pub(crate) struct Progress {
     /// The number under which sender and receiver know this state of the session. A receiver that loses the
     /// state begins the session under another epoch, so that the sender notices the loss.
     pub(crate) epoch: u64,
-    /// The number of the session's last record in the file.
+    /// The number of the session's last record in the file, after which the sender continues.
     pub(crate) position: u64,
     /// The generation of the receiver's state in which the session last changed, to find the session unused
     /// longest.

@@ -72,7 +72,8 @@ impl Progress {
         }
     }
 
-    /// Records that the source begins to give a block of records to the client.
+    /// Records that the source begins to give a block of records to the client, so that `awaits_acks` already
+    /// counts the block.
     pub(super) fn begin(&self) {
         self.lock().sending = true;
     }

@@ -93,11 +93,11 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 /// The kinds of entries in the spool's log, by which the reader decodes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The state of the spool, at the front of each batch.
+    /// The state of the spool, which the writer puts at the front of each batch for the next start.
     State,
-    /// A whole record, or the first piece of a record that the writer cut into several.
+    /// A whole record, or the first piece of a record that the writer cut into several because of its length.
     Record,
-    /// A further piece of a record that the writer cut into several.
+    /// A further piece of a record that the writer cut into several because of its length.
     Piece,
 }
 
@@ -137,7 +137,7 @@ pub(super) fn empty_batch_bytes() -> u64 {
 /// The contents of the file `session`, which names the version of the spool's format, as a start finds it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// The file names the format that this program writes.
+    /// The file names the format that this program writes, so the program may open the spool.
     Current,
     /// The file names the format 1 or 2, which version 0.1 of this program wrote.
     Old,

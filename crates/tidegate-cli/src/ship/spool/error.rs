@@ -17,7 +17,7 @@ pub(in crate::ship) enum SpoolError {
         /// The error of the operating system, which names the cause.
         error: io::Error,
     },
-    /// The process of another sender uses the spool.
+    /// The process of another sender uses the spool, so this sender may not.
     #[error("{}: another sender uses this spool: end that one, or give another directory", .0.display())]
     Locked(PathBuf),
     /// The spool belongs to another session than the session that the user gave.

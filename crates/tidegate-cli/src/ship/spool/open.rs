@@ -220,9 +220,10 @@ struct Found {
     state: Option<Lsn>,
     /// The number of records before the oldest entry, which the spool has already removed.
     removed: u64,
-    /// The number of the last record of which the log has any entry.
+    /// The number of the last record of which the log has any entry, to know later which records each segment
+    /// of the log holds.
     begun: u64,
-    /// The number of the last record of which the log has all pieces.
+    /// The number of the last record of which the log has all pieces, so that the sender can ship it.
     complete: u64,
     /// The bytes of the record pieces behind the last whole record, which belong to an unfinished record.
     unfinished_bytes: u64,

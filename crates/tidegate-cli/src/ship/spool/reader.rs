@@ -12,16 +12,17 @@ use super::{BLOCK, SpoolError};
 pub(in crate::ship) struct Reader {
     pub(super) shared: Arc<Shared>,
     pub(super) log: log::Reader,
-    /// The position in the log of the next entry that the reader reads.
+    /// The position in the log of the next entry that the reader reads, where a later read continues.
     pub(super) at: Lsn,
-    /// The number of the record that the reader returns next.
+    /// The number of the record that the reader returns next, by which the reader skips the entries of other
+    /// records.
     pub(super) next: u64,
     /// The pieces of the next record that the reader has read so far, because the record is in several
     /// batches.
     pub(super) pieces: Vec<u8>,
 }
 
-/// The result of a read of the spool.
+/// The result of a read of the spool, by which the sending thread goes on or ends.
 pub(in crate::ship) enum Read {
     /// The next records, in order.
     Records(Vec<Record>),
