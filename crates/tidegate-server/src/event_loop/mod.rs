@@ -833,8 +833,6 @@ impl Server {
         }
     }
 
-
-
     /// Once a drain is over, stops the streams and closes all connections, as the operator asked. Returns
     /// whether the server has finished, so that the loop ends.
     fn is_over(&mut self, now: Time) -> bool {
