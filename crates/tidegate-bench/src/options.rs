@@ -31,7 +31,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
     /// Wait for the answer of a rival's program at most this many seconds longer than the measurement takes,
-    /// so that a hung program does not stop the bench. Then the bench treats that program as hung.
+    /// so that a hung program does not stop the bench. After that time the bench ends the program and reports
+    /// the failure.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) peer_timeout: f64,
     /// Choose the length of each measurement: `normal` for usable figures, `smoke` only to prove that the

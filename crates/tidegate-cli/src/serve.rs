@@ -104,8 +104,8 @@ pub struct ServeArgs {
     /// Write the process id to this file, so that --signal and other programs can signal the server.
     #[arg(short = 'P', long = "pid", value_name = "FILE")]
     pid: Option<PathBuf>,
-    /// Write the log to this file instead of stderr. The signal USR1 makes the server open the file again,
-    /// after a program for logs has renamed it.
+    /// Write the log to this file instead of stderr. After a log rotation has renamed the file, send the
+    /// server the signal USR1, so that it opens the file again.
     #[arg(short, long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Log more, to find faults: each connection of clients and other nodes.

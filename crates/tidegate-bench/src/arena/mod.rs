@@ -38,7 +38,7 @@ pub(crate) struct ArenaArgs {
     cells: u32,
     /// Generate the first cell from this seed, and each further cell from the next seed, to play other cells
     /// or to repeat a run. The bench skips a seed if its cell does not satisfy the premises of the default
-    /// controller.
+    /// controller, for example if no setting keeps up with the arrivals.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u32,
     /// Simulate only cells with cost curves of this family, to examine one kind of handler: linear,
@@ -66,8 +66,8 @@ pub(crate) struct ArenaArgs {
     /// Print one JSON document, for other programs, instead of tables.
     #[arg(long)]
     json: bool,
-    /// Write the best settings of a fixed set of cells to this file, and print no results. The tests of the
-    /// default controller read this file.
+    /// For each cell of a fixed set, write the limit and the linger with the best result to this file, and
+    /// print no results. The tests of the default controller read this file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "family"])]
     write_table: Option<PathBuf>,
 }

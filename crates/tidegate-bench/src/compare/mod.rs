@@ -32,9 +32,9 @@ pub(crate) struct CompareArgs {
     /// result. A pair is one run of OLD and one run of NEW.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = value_parser!(u32).range(PAIRS_MIN as i64..=1000))]
     pairs: u32,
-    /// Accept NEW in a row if its throughput is worse than OLD's by at most this many per cent, the tolerated
-    /// noise. If the throughput varies too much for a verdict, judge the processor time and the system calls
-    /// per message in the same way.
+    /// In each row of the table, accept NEW if its throughput is worse than OLD's by at most this many per
+    /// cent, the tolerated noise. If the throughput varies too much for a verdict, judge the processor time
+    /// and the system calls per message in the same way.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     within: f64,
     /// Measure only the rows of the table with this text in their name, to save time.

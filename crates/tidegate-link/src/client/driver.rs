@@ -355,8 +355,8 @@ impl Driver {
         self.lost(cause)
     }
 
-    /// Handles the loss of the connection: the client starts to connect again if it has a session and
-    /// [`Reconnect::give_up`] has not passed since the cut.
+    /// Handles the loss of the connection: the client starts to connect again if it has a link session and
+    /// less time than [`Reconnect::give_up`] has passed since the loss.
     fn lost(&mut self, cause: String) -> Result<(), LinkError> {
         self.wire.detach();
         let plain = self.shared.session.is_none();

@@ -17,8 +17,8 @@ use crate::transport::Socket;
 /// The greatest number of bytes that the client reads at once: more than a thousand acknowledgements of 12
 /// bytes.
 const READ_BYTES: usize = 16 << 10;
-/// The greatest number of pieces of blocks that the client hands to the operating system in one vectored
-/// write, so that one system call sends several blocks.
+/// The most slices of memory in one vectored write. One write sends several blocks, to save system calls; the
+/// bound keeps the list of slices on the stack.
 const SLICES: usize = 16;
 /// The number of times that a client with `ClientBuilder::spin` looks at its socket before its I/O task
 /// returns to the runtime, so that other tasks run, too.

@@ -36,8 +36,8 @@ pub(crate) struct Socket {
     drained: bool,
 }
 
-/// The state of TLS on a socket: none, a session, or a session with a thread, so that the loop knows whether
-/// it may use the socket.
+/// The state of TLS on a socket: none, a session, or a session that a thread of the pool works on during the
+/// handshake. Until the thread returns the session, the loop does not use the socket.
 #[derive(Debug)]
 enum Tls {
     /// The socket carries plain text, at least until a client or node begins TLS.

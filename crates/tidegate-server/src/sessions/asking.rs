@@ -29,8 +29,9 @@ const DIRECTORY: GroupSlot = GroupSlot::DIRECTORY;
 
 impl Node {
     /// Handles a message under `$JS.` that `from` published: gives it to the streams on this node, or hands
-    /// it to the node that can handle it. Returns whether streams took the message, and their slot; the
-    /// directory's slot if the message left the node.
+    /// it to the node that can handle it. Returns whether a stream took the message or another node gets it,
+    /// and the slot of the group for which the publisher must wait if that group is behind: the stream's
+    /// group, or the directory's group if the message left the node.
     pub(super) fn ask(
         &mut self,
         now: Time,

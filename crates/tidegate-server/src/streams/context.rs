@@ -220,7 +220,8 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// Returns the subject to which the node sends the message, and the message itself.
+    /// Returns the subject to which the node sends the output's message, and the message, both from the bytes
+    /// of the outputs.
     pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> (&'a [u8], Publish<'a>) {
         let mut rest = &bytes[self.start..];
         let mut take = |len: usize| {

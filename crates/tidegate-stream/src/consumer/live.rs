@@ -68,8 +68,8 @@ pub struct Consumer {
     early: Vec<EarlyPull>,
     /// The number from which on the consumer looks for the next message to deliver for the first time.
     pub(super) cursor: StreamSeq,
-    /// The number of messages from `cursor` on that pass the consumer's filters, which each delivery tells
-    /// the receiver.
+    /// The number of messages from `cursor` on that pass the consumer's filters. Each delivery tells the
+    /// receiver this number.
     pub(super) ahead: u64,
     /// While the consumer counts in parts, the number below which `ahead` counts the messages; `None` once
     /// the count is complete. Counting in parts keeps the turns of the event loop short.

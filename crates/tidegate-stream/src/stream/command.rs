@@ -109,8 +109,9 @@ pub enum Kind {
     /// ([`StreamConfig::is_extended`]), as [`Kind::CreateStream`] creates others. Older programs, which do
     /// not know such streams, stop at this kind.
     CreateRetaining = 20,
-    /// Changes the configuration of a stream that keeps messages for its consumers or maps subjects, or that
-    /// does so only before or only after the change, as [`Kind::UpdateStream`] changes others.
+    /// Changes the configuration of a stream if the old or the new configuration is a work queue, keeps
+    /// messages by interest, or maps subjects. [`Kind::UpdateStream`] changes all other streams. Older nodes,
+    /// which do not know such streams, stop at this kind.
     UpdateRetaining = 21,
     /// Changes the state of the consumer that the subject names, as [`Kind::ConsumerDelta`] does. The delta
     /// lists the messages that the consumer has settled. The stream removes those that no other consumer
@@ -123,8 +124,8 @@ pub enum Kind {
     /// before or only after the change, as [`Kind::UpdateStream`] changes others.
     UpdateWithOrigins = 24,
     /// Stores messages that a stream takes in from an origin, and notes the stream's progress in the origin,
-    /// so that it takes in no message twice. The subject is the key of the source, the payload an
-    /// [`super::Intake`], and the messages follow as publishes.
+    /// so that it takes in no message twice. The command's subject is the key of the source, its payload is
+    /// an [`super::Intake`], and the messages follow as publish commands.
     TakeIn = 25,
     /// Creates a stream that a backup fills, as [`Kind::CreateStream`] creates others. The stream serves no
     /// client before it has the last part of the backup, because its content is incomplete.
@@ -246,8 +247,8 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Returns whether the stream removes messages once it has applied the command, because the command is a
-    /// delta that lists settled messages.
+    /// Returns whether the command is a delta that lists messages which a consumer has settled: acknowledged
+    /// or given up. After such a command the stream removes the messages that no other consumer needs.
     #[must_use]
     pub fn settles(&self) -> bool {
         self.kind == Kind::SettlingDelta && settles(self.payload)

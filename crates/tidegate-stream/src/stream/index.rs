@@ -472,8 +472,7 @@ impl Bulk {
             .sum()
     }
 
-    /// Returns whether this collection has no removed message, so that a command without effect reports
-    /// nothing.
+    /// Returns whether this list of removed messages is empty. The stream then reports no removal.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()

@@ -55,8 +55,8 @@ impl Schedule {
         due.take(limit).map(|(_, id)| *id).collect()
     }
 
-    /// Returns whether the schedule holds the bound that the stream itself records. Only tests call this,
-    /// because the two must always agree.
+    /// Returns whether the schedule lists the stream at the time that the stream records for its next expiry.
+    /// Only tests call this, to check that the two agree.
     pub(super) fn has(&self, stream: &Stream) -> bool {
         let listed = self.0.contains(&(stream.scheduled_us, stream.id));
         listed == (stream.scheduled_us != NEVER)

@@ -40,7 +40,8 @@ pub(in crate::ship) struct Opened {
     pub(in crate::ship) first: u64,
     /// The number that the spool's next record gets.
     pub(in crate::ship) next: u64,
-    /// The number of bytes of a batch that a crash left unfinished, which the start cut off.
+    /// The number of bytes that the program cut off at its start, because a crash left their batch
+    /// unfinished.
     pub(in crate::ship) cut_bytes: u64,
     /// True if the bytes cut off may once have been durable and damaged since, so that records may be
     /// missing.

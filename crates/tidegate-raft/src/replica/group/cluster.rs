@@ -440,8 +440,8 @@ impl Cluster {
     /// Completes a takeover: makes the fetched state the member's durable checkpoint.
     fn installed(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        // The checkpoint continues at the end of the member's log, so the whole log must become durable
-        // first.
+        // The taken-over state stands behind the end of the member's log, so the member first syncs the whole
+        // log.
         node.sync(usize::MAX);
         if let (Some(group), Some(checkpoint)) = (&mut node.group, node.installing.take()) {
             node.applied = checkpoint.entry;

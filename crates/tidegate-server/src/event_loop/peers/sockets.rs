@@ -72,8 +72,8 @@ impl Peers {
         self.list(key);
     }
 
-    /// Lists a connection, so that the loop reads it in this turn, if its socket may have bytes and its
-    /// handshake does not wait in the queue.
+    /// Adds a connection to the list that the loop reads in this turn, if its socket may have bytes and its
+    /// handshake does not wait in the queue of handshakes.
     pub(super) fn list(&mut self, key: ChannelKey) {
         if let Some(conn) = self.conns.get_mut(key.index())
             && conn.readable

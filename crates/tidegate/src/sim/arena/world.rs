@@ -156,7 +156,8 @@ impl Noise {
         }
     }
 
-    /// Returns the coefficient of variation of the factors, which says how strong the noise is.
+    /// Returns the coefficient of variation of the random factors by which the noise multiplies costs: the
+    /// strength of the noise.
     #[must_use]
     pub fn cv(self) -> f64 {
         match self {
