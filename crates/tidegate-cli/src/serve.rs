@@ -597,13 +597,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         settings.http_base_path.clone(),
         settings.pid_file.clone(),
     );
-    let data = settings.streams.as_ref().map(|s| s.directory.clone());
     let server = Server::bind(settings)?;
     tracing::info!("Starting tidegate {}", env!("CARGO_PKG_VERSION"));
-    if let Some(data) = &data {
-        let data = std::path::absolute(data).unwrap_or_else(|_| data.clone());
-        tracing::info!("Keeping streams in {}", data.display());
-    }
     let monitor = match http_port {
         Some(port) => {
             let host = http_host.unwrap_or_else(|| "127.0.0.1".into());

@@ -170,10 +170,9 @@ fn space(facts: &Facts) -> Finding {
 fn files(facts: &Facts) -> Finding {
     let (soft, hard) = facts.files;
     let found = format!("{soft} open files, and {hard} at most");
-    let meaning = format!(
-        "a server raises the limit itself, and takes about {} clients",
-        hard.saturating_sub(96)
-    );
+    // The server keeps a quarter of its descriptors for the log, and some for itself.
+    let clients = (hard - hard / 4).saturating_sub(64);
+    let meaning = format!("a server raises the limit itself, and takes at most {clients} clients");
     let level = match hard < FILES {
         true => Level::Warning,
         false => Level::Good,

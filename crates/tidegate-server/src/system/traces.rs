@@ -25,7 +25,8 @@ pub(super) fn event(trace: &Trace, server: Value, report: &Report, wall: &WallCl
     ingress["subj"] = text(&trace.subject).into();
     let mut events = vec![ingress];
     if let Some(stream) = &trace.stream {
-        events.push(json!({ "type": "js", "ts": at, "stream": stream }));
+        let subject = text(&trace.subject);
+        events.push(json!({ "type": "js", "ts": at, "stream": stream, "subject": subject }));
     }
     for receiver in &trace.receivers {
         let mut egress = step("eg", &receiver.end, &at, report);
