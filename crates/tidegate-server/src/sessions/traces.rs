@@ -22,13 +22,16 @@ use crate::streams::JetStream;
 /// The most receivers in one report, which bounds its size.
 const RECEIVERS_MAX: usize = 1024;
 
+/// The name and the value of a header.
+type Header = (Box<[u8]>, Box<[u8]>);
+
 /// The report of one node about a message on its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     /// The subject to which the report goes.
     pub(crate) to: Box<[u8]>,
     /// The names and values of the message's headers.
-    pub(crate) headers: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub(crate) headers: Vec<Header>,
     /// The bytes of the message's headers and payload.
     pub(crate) size: usize,
     pub(crate) subject: Box<[u8]>,

@@ -289,7 +289,7 @@ async fn begin(
         "mem_storage": true,
         "inactive_threshold": INACTIVE_NS,
     });
-    let first = next.or(Some(source.opt_start_seq).filter(|seq| *seq > StreamSeq::ZERO));
+    let first = next.or_else(|| Some(source.opt_start_seq).filter(|seq| *seq > StreamSeq::ZERO));
     if let Some(first) = first {
         config["deliver_policy"] = "by_start_sequence".into();
         config["opt_start_seq"] = first.get().into();

@@ -31,7 +31,6 @@ use self::feed::Feed;
 use super::Server;
 use super::handle::Handle;
 use crate::config::Remote;
-use crate::streams::origins::giving::HELD;
 use crate::streams::taking::{Answer, Fetched, Request};
 
 /// The most requests, and the most answers, that wait between the loop and the thread.
@@ -144,6 +143,13 @@ impl Give {
 
 type Key = (GroupId, DirectoryNumber, String);
 
+/// A request, with the time at which it arrived.
+#[derive(Clone, Debug)]
+struct Asked {
+    request: Request,
+    at: Instant,
+}
+
 /// Hands each request to the task of its origin, until the loop drops the queue.
 async fn serve(
     mut asked: mpsc::Receiver<Request>,
@@ -151,14 +157,18 @@ async fn serve(
     remotes: Arc<BTreeMap<String, Remote>>,
 ) {
     let connections = Rc::new(Connections::new(remotes));
-    let tasks: Rc<RefCell<BTreeMap<Key, watch::Sender<Request>>>> = Rc::default();
+    let tasks: Rc<RefCell<BTreeMap<Key, watch::Sender<Asked>>>> = Rc::default();
     while let Some(request) = asked.recv().await {
         let key = (request.group, request.target, request.source.key());
+        let asked = Asked {
+            request,
+            at: Instant::now(),
+        };
         if let Some(task) = tasks.borrow().get(&key) {
-            task.send_replace(request);
+            task.send_replace(asked);
             continue;
         }
-        let (task, newest) = watch::channel(request);
+        let (task, newest) = watch::channel(asked);
         tasks.borrow_mut().insert(key.clone(), task);
         let (give, connections, tasks) = (give.clone(), Rc::clone(&connections), Rc::clone(&tasks));
         tokio::task::spawn_local(async move {
@@ -169,16 +179,17 @@ async fn serve(
 }
 
 /// Answers the newest request for one origin again and again, until no request comes for [`FORGOTTEN`].
-async fn follow(mut newest: watch::Receiver<Request>, give: &Give, connections: &Connections) {
+async fn follow(mut newest: watch::Receiver<Asked>, give: &Give, connections: &Connections) {
     let mut feed = Feed::default();
     let mut last: Option<(Request, Instant)> = None;
     let mut complained = String::new();
     loop {
-        let request = newest.borrow_and_update().clone();
-        // The leader repeats a request while it waits, so the thread may have just answered this one.
+        let Asked { request, at } = newest.borrow_and_update().clone();
+        // The leader repeats a request while it waits. A repetition that came before the answer needs no
+        // second answer.
         let repeated = last
             .as_ref()
-            .is_some_and(|(answered, at)| *answered == request && at.elapsed() < HELD);
+            .is_some_and(|(answered, answered_at)| *answered == request && at <= *answered_at);
         if !repeated {
             let answer = match feed.answer(connections, &request).await {
                 Ok(answer) => {
