@@ -195,8 +195,6 @@ mod tests {
         Info::default().write(&mut out);
         let line = String::from_utf8(out.to_vec()).unwrap();
         assert!(line.starts_with("INFO {") && line.ends_with("}\r\n"));
-        assert!(
-            line.contains("\"jetstream\":false") && !line.contains("tls") && !line.contains("ldm")
-        );
+        assert!(!line.contains("jetstream") && !line.contains("tls") && !line.contains("ldm"));
     }
 }

@@ -60,6 +60,10 @@ fn configuration(block: &str, setting: &str) -> String {
         "cluster.tls" => format!("cluster {{ tls {{ {setting} }} }}"),
         "cluster.authorization" => format!("cluster {{ authorization {{ {setting} }} }}"),
         "jetstream.limits" => format!("jetstream {{ limits {{ {setting} }} }}"),
+        "jetstream.remotes" => format!("jetstream {{ remotes {{ hub {{ {setting} }} }} }}"),
+        "jetstream.remotes.tls" => {
+            format!("jetstream {{ remotes {{ hub {{ tls {{ {setting} }} }} }} }}")
+        }
         "accounts" => format!("accounts {{ $SYS {{ {setting} }} }}"),
         "users" => user(setting),
         "permissions" => user(&format!("permissions {{ {setting} }}")),
