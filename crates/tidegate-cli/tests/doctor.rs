@@ -49,4 +49,9 @@ fn a_directory_without_writes_is_a_problem() {
         found.contains(&("sync".into(), "problem".into())),
         "{found:?}"
     );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let output = doctor(&["--data", file.path().join("below").to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("not a directory"), "{said}");
 }

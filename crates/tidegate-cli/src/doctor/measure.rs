@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rustix::fs::{fdatasync, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
 
@@ -42,9 +42,11 @@ pub(super) fn facts(data: &Path) -> anyhow::Result<Facts> {
     let space = statvfs(&directory).with_context(name)?;
     let kind = statfs(&directory).with_context(name)?.f_type;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease");
+    let syncs = syncs(&directory).map_err(|e| e.to_string());
+    interrupt::check()?;
     Ok(Facts {
         directory: name(),
-        syncs: syncs(&directory).map_err(|e| e.to_string()),
+        syncs,
         file_system: FILE_SYSTEMS
             .iter()
             .find(|(number, _)| *number == kind as i64)
@@ -77,10 +79,12 @@ pub(super) fn facts(data: &Path) -> anyhow::Result<Facts> {
 /// Returns the nearest directory from `path` upwards that exists.
 fn existing(path: &Path) -> anyhow::Result<PathBuf> {
     let whole = std::path::absolute(path).with_context(|| path.display().to_string())?;
-    let found = whole.ancestors().find(|above| above.is_dir());
-    found
-        .map(Path::to_path_buf)
-        .with_context(|| format!("{}: no directory above it exists", path.display()))
+    let found = whole.ancestors().find(|above| above.exists());
+    match found {
+        Some(found) if found.is_dir() => Ok(found.into()),
+        Some(found) => bail!("{}: not a directory", found.display()),
+        None => bail!("{}: no directory above it exists", path.display()),
+    }
 }
 
 /// Writes and syncs blocks of a new file, as the log does, and removes the file.
