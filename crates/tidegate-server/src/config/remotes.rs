@@ -107,6 +107,12 @@ fn remote(reading: &mut Reading, name: &str, item: &Item) -> Result<Remote, Synt
             format!("the remote `{name}` needs urls: the addresses of its servers"),
         ));
     }
+    if remote.user.is_some() && remote.token.is_some() {
+        return Err(error(
+            item,
+            format!("the remote `{name}`: give a user or a token, not both"),
+        ));
+    }
     if remote.user.is_some() != remote.password.is_some() {
         return Err(error(
             item,
@@ -131,8 +137,12 @@ fn urls(key: &str, item: &Item) -> Result<Vec<String>, SyntaxError> {
     let url = |item: &Item| {
         let url = text(key, item)?;
         match url.parse::<async_nats::ServerAddr>() {
-            Ok(_) => Ok(url),
-            Err(_) => Err(wrong(key, item, expected)),
+            Ok(address)
+                if !address.host().is_empty() && ["nats", "tls"].contains(&address.scheme()) =>
+            {
+                Ok(url)
+            }
+            _ => Err(wrong(key, item, expected)),
         }
     };
     texts.iter().map(url).collect()

@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use serde_json::Value;
+use tidegate_nats::url::unescape;
 use tidegate_stream::schema::error::ApiError;
 use tokio::sync::Mutex;
 
@@ -78,6 +80,12 @@ impl Open {
         }
     }
 
+    /// Returns how often the client library has connected to the cluster so far, by which a caller notices
+    /// that the connection was cut.
+    pub(super) fn connects(&self) -> u64 {
+        self.client.statistics().connects.load(Ordering::Relaxed)
+    }
+
     pub(super) fn trouble(&self, why: &dyn std::fmt::Display) -> ApiError {
         trouble(&self.name, why)
     }
@@ -88,11 +96,19 @@ fn trouble(remote: &str, why: &dyn std::fmt::Display) -> ApiError {
 }
 
 async fn connect(settings: &Remote) -> Result<Client, async_nats::ConnectError> {
-    let mut options = match (&settings.user, &settings.password, &settings.token) {
-        (Some(user), Some(password), _) => {
-            ConnectOptions::with_user_and_password(user.clone(), password.clone())
-        }
+    let urls = settings.urls.iter().filter_map(|url| url.parse().ok());
+    let urls: Vec<ServerAddr> = urls.collect();
+    // The client library does not take the credentials of URLs itself.
+    let in_url = urls.iter().find(|url| url.username().is_some());
+    let part = |text: Option<&str>| text.and_then(|text| unescape(text).ok());
+    let user = settings.user.clone();
+    let user = user.or_else(|| part(in_url.and_then(ServerAddr::username)));
+    let password = settings.password.clone();
+    let password = password.or_else(|| part(in_url.and_then(ServerAddr::password)));
+    let mut options = match (user, password, &settings.token) {
         (_, _, Some(token)) => ConnectOptions::with_token(token.clone()),
+        (Some(user), Some(password), _) => ConnectOptions::with_user_and_password(user, password),
+        (Some(token), None, _) => ConnectOptions::with_token(token),
         _ => ConnectOptions::new(),
     };
     options = options
@@ -108,6 +124,5 @@ async fn connect(settings: &Remote) -> Result<Client, async_nats::ConnectError> 
             options = options.add_client_certificate(cert.clone(), key.clone());
         }
     }
-    let urls = settings.urls.iter().filter_map(|url| url.parse().ok());
-    options.connect(urls.collect::<Vec<ServerAddr>>()).await
+    options.connect(urls).await
 }

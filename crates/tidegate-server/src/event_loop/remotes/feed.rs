@@ -18,7 +18,7 @@ use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{Origin, Progress, Row};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::connections::{Connections, Open};
 use crate::streams::origins::giving::{ANSWER_BYTES, ANSWER_MESSAGES, HELD};
@@ -29,6 +29,8 @@ use crate::streams::taking::{Answer, Request};
 const INACTIVE_NS: u64 = 60_000_000_000;
 /// The time beyond a pull's own for which the feed waits for the other cluster.
 const LATE: Duration = Duration::from_secs(2);
+/// The time after which a feed that waits for a message looks if the connection was cut meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
 /// The number of messages for which the feed asks for the headers at a time.
 const HEADERS_AT_ONCE: usize = 64;
 
@@ -52,6 +54,7 @@ struct Consumer {
 /// The facts about the origin from its info.
 struct Facts {
     identity: Origin,
+    first: StreamSeq,
     last: StreamSeq,
 }
 
@@ -107,6 +110,7 @@ impl Feed {
             .is_none_or(|c| c.next != next || next.is_none())
         {
             self.close_in(&remote);
+            check_last(&remote, request, from).await?;
             self.consumer = Some(begin(&remote, &request.source, next).await?);
         }
         let mut pulled = self.pull(&remote, ANSWER_MESSAGES, Duration::ZERO).await?;
@@ -118,7 +122,9 @@ impl Feed {
         }
         if pulled.broken && pulled.messages.is_empty() {
             self.close_in(&remote);
-            return Err(remote.trouble(&"its consumer is gone, and this server makes another one"));
+            check_last(&remote, request, from).await?;
+            let start = next.or_else(|| first_of(&request.source, &facts));
+            return single(&remote, request, &facts, start).await;
         }
         let last = pulled.messages.last().map(|(delivery, _)| delivery.seq);
         let to = match last {
@@ -126,8 +132,12 @@ impl Feed {
             None if self.has_all(&remote).await? => facts
                 .last
                 .max(from.map_or(StreamSeq::ZERO, |from| from.seq)),
-            // Messages are under way. The next request gets them.
-            None if from.is_some() => from.map_or(StreamSeq::ZERO, |from| from.seq),
+            // Messages are under way, and the next request gets them. The origin has removed those before its
+            // first one.
+            None if from.is_some() => facts
+                .first
+                .prev()
+                .max(from.map_or(StreamSeq::ZERO, |from| from.seq)),
             None => return Err(remote.trouble(&"its first messages are late")),
         };
         let parcel = parcel(&remote, &request.source.name, pulled.messages).await;
@@ -200,9 +210,19 @@ impl Feed {
             .client
             .publish_with_reply(subject, inbox, body.to_string().into());
         asked.await.map_err(|error| remote.trouble(&error))?;
-        let deadline = Instant::now() + wait + LATE;
+        let (deadline, connects) = (Instant::now() + wait + LATE, remote.connects());
         let mut bytes = 0;
-        while let Ok(Some(message)) = timeout_at(deadline, messages.next()).await {
+        loop {
+            let message = match timeout(LOOK, messages.next()).await {
+                Ok(Some(message)) => message,
+                Err(_) if Instant::now() < deadline && remote.connects() == connects => continue,
+                // The other cluster answers each pull in time. So the connection was cut, perhaps by the
+                // client library, which cannot read some messages.
+                _ => {
+                    pulled.broken = true;
+                    break;
+                }
+            };
             match message.status.map(|status| status.as_u16()) {
                 None => {}
                 Some(100) => continue,
@@ -251,8 +271,8 @@ async fn facts(remote: &Open, stream: &str) -> Result<Facts, ApiError> {
     let request = format!("STREAM.INFO.{stream}");
     let info = remote.ask(&request, String::new()).await?;
     let created = info["created"].as_str().and_then(Timestamp::parse);
-    let last = info["state"]["last_seq"].as_u64();
-    let (Some(created), Some(last)) = (created, last) else {
+    let (first, last) = (&info["state"]["first_seq"], &info["state"]["last_seq"]);
+    let (Some(created), Some(first), Some(last)) = (created, first.as_u64(), last.as_u64()) else {
         return Err(remote
             .trouble(&"its info of the stream lacks the time of creation or the last message"));
     };
@@ -268,8 +288,98 @@ async fn facts(remote: &Open, stream: &str) -> Result<Facts, ApiError> {
             number: DirectoryNumber::new(0),
             created_us: created.as_micros(),
         },
+        first: StreamSeq::new(first),
         last: StreamSeq::new(last),
     })
+}
+
+/// Returns the number from which a source without progress takes in messages; `None` if the source names a
+/// time.
+fn first_of(source: &StreamSource, facts: &Facts) -> Option<StreamSeq> {
+    match source.opt_start_time {
+        _ if source.opt_start_seq > StreamSeq::ZERO => Some(source.opt_start_seq),
+        Some(_) => None,
+        None => Some(facts.first),
+    }
+}
+
+/// Checks that the origin's message at the progress of a mirror is the mirror's last message. A remote that
+/// came back with an old copy of its data may have given its number to another message.
+async fn check_last(
+    remote: &Open,
+    request: &Request,
+    from: Option<Progress>,
+) -> Result<(), ApiError> {
+    let (Some(from), Some(last_us)) = (from, request.last_us) else {
+        return Ok(());
+    };
+    let body = json!({ "seq": from.seq }).to_string();
+    let name = &request.source.name;
+    let found = remote.ask(&format!("STREAM.MSG.GET.{name}"), body).await;
+    let time = found.ok().and_then(|answer| time_us(&answer));
+    match time.is_some_and(|time| time != last_us) {
+        true => Err(ApiError::mirror_failed(format_args!(
+            "message {} of stream {name} of remote {} is another one than here: the remote has lost messages and given their numbers again, so create the mirror again, too",
+            from.seq, remote.name
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Returns the time of the message in an answer to a request for one message, in microseconds since 1970.
+fn time_us(answer: &Value) -> Option<u64> {
+    let time = answer["message"]["time"]
+        .as_str()
+        .and_then(Timestamp::parse);
+    time.map(Timestamp::as_micros)
+}
+
+/// Answers a request with the next message alone, which the other cluster sends as JSON. The client library
+/// cannot read some headers that a server stores, and cuts the connection at such a message.
+async fn single(
+    remote: &Open,
+    request: &Request,
+    facts: &Facts,
+    start: Option<StreamSeq>,
+) -> Result<Answer, ApiError> {
+    let gone = || remote.trouble(&"its consumer is gone, and this server makes another one");
+    let start = start.ok_or_else(gone)?;
+    let filters: Vec<&str> = request.source.filters().collect();
+    let filters = match filters.is_empty() {
+        true => vec![">"],
+        false => filters,
+    };
+    let subject = format!("STREAM.MSG.GET.{}", request.source.name);
+    let mut next: Option<(u64, Value)> = None;
+    for filter in filters {
+        let body = json!({ "seq": start, "next_by_subj": filter }).to_string();
+        let Ok(answer) = remote.ask(&subject, body).await else {
+            continue;
+        };
+        let seq = answer["message"]["seq"].as_u64().unwrap_or(u64::MAX);
+        if next.as_ref().is_none_or(|(least, _)| seq < *least) {
+            next = Some((seq, answer));
+        }
+    }
+    let (seq, answer) = next.ok_or_else(gone)?;
+    let time_us = time_us(&answer).ok_or_else(gone)?;
+    let message = &answer["message"];
+    let decoded = |field: &str| message[field].as_str().map(|text| STANDARD.decode(text));
+    let decoded = |field: &str| decoded(field).transpose().map_err(|_| gone());
+    let (headers, payload) = (decoded("hdrs")?, decoded("data")?);
+    let row = Row {
+        seq: StreamSeq::new(seq),
+        time_us,
+    };
+    let mut parcel = Parcel::default();
+    let subject = message["subject"].as_str().unwrap_or_default().as_bytes();
+    let (headers, payload) = (headers.unwrap_or_default(), payload.unwrap_or_default());
+    parcel.add(row, subject, &headers, &payload);
+    let to = Progress {
+        origin: facts.identity,
+        seq: row.seq,
+    };
+    Ok(parcel.into_answer(request.from, to, facts.last.max(to.seq)))
 }
 
 /// Creates the consumer that begins with message `next`, or where the configuration of the source says.

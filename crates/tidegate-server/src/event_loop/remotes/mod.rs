@@ -115,6 +115,9 @@ fn start(handle: &Handle, remotes: Arc<BTreeMap<String, Remote>>) -> std::io::Re
             let tasks = LocalSet::new();
             let give = Give { to: given, handle };
             tasks.block_on(&runtime, serve(asked, give, remotes));
+            // The tasks hold connections of the client library, which end only within the runtime.
+            let _within = runtime.enter();
+            drop(tasks);
         })?;
     Ok(Thread { requests, answers })
 }

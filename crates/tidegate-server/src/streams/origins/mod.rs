@@ -195,8 +195,12 @@ impl JetStream {
                 source: source.clone(),
                 logged,
                 from: taker.from(logged),
+                last_us: None,
             };
             if source.external.is_some() {
+                let last = request.from.filter(|_| request.is_mirror);
+                let last = last.and_then(|from| of.message(from.seq));
+                request.last_us = last.map(|message| message.time_us);
                 taker.handle_asked(now);
                 cx.outputs.fetch(request);
                 continue;

@@ -29,6 +29,11 @@ pub(crate) struct Request {
     /// The progress after which the messages of the answer begin, so that the asking leader gets no message
     /// twice.
     pub(crate) from: Option<Progress>,
+    /// For an origin in another cluster, the time of the message at the progress in the mirror, in
+    /// microseconds since 1970. A remote that came back with an old copy of its data has another message
+    /// there.
+    #[serde(skip)]
+    pub(crate) last_us: Option<u64>,
 }
 
 /// The answer of the origin's leader to a [`Request`], from which the asking leader makes an intake.
