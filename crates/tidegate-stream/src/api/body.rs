@@ -232,11 +232,17 @@ pub(super) fn restore(name: &str, text: &[u8]) -> Result<Box<StreamConfig>, ApiE
 }
 
 /// Checks that the configuration of a new stream asks for nothing that only an existing stream can have: a
-/// new stream cannot be sealed, because it would stay empty for ever.
+/// new stream cannot be sealed, because it would stay empty for ever. A stream that is no mirror has no use
+/// for `mirror_direct`, but a stream that was a mirror keeps the setting, as on nats-server.
 pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
     if config.sealed {
         return Err(ApiError::invalid_config(
             "stream configuration for create can not be sealed",
+        ));
+    }
+    if config.mirror_direct && config.mirror.is_none() {
+        return Err(ApiError::invalid_config(
+            "stream has no mirror but does have mirror direct",
         ));
     }
     Ok(())
@@ -373,11 +379,6 @@ fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiE
 /// Refuses values of a stream's configuration that nats-server accepts and this server does not support, so
 /// that no client relies on them.
 fn supported(config: &StreamConfig) -> Result<(), ApiError> {
-    if config.mirror_direct && config.mirror.is_none() {
-        return Err(ApiError::invalid_config(
-            "stream has no mirror but does have mirror direct",
-        ));
-    }
     match config.num_replicas {
         0..=5 => {}
         ..0 => return Err(ApiError::REPLICAS_NEGATIVE),

@@ -24,11 +24,6 @@ pub(super) fn check(config: &StreamConfig) -> Result<(), ApiError> {
     if let Some(mirror) = &config.mirror {
         check_mirror(config, mirror)?;
     }
-    if config.mirror_direct && config.mirror.is_none() {
-        return Err(ApiError::invalid_config(
-            "stream has no mirror but does have mirror direct",
-        ));
-    }
     if config.sources.len() > SOURCES_MAX {
         return Err(ApiError::invalid_config(format_args!(
             "a stream has at most {SOURCES_MAX} sources"
