@@ -50,5 +50,6 @@ mod scrub;
 mod steps;
 mod tags;
 mod tls;
+mod traces;
 mod unlogged;
 mod volume;

@@ -74,6 +74,8 @@ pub(crate) struct Report {
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     pub(crate) name: String,
+    /// The number of this node, by which the other nodes know it.
+    pub(crate) id: u64,
     pub(crate) address: SocketAddr,
     pub(crate) routes: Vec<String>,
     /// The names of the cluster's members; empty until the node knows the members; the monitor shows them.
@@ -109,6 +111,7 @@ impl Cluster {
         let members = peers.formed().into_iter().flat_map(Members::iter);
         Self {
             name: roster.me().cluster.clone(),
+            id: roster.me().id,
             address: peers.address(),
             routes: peers.routes().iter().map(ToString::to_string).collect(),
             members: members.map(|m| m.name.clone()).collect(),

@@ -37,6 +37,8 @@ pub(crate) struct Trace {
     pub(crate) subject: Box<[u8]>,
     /// The client or the node from which the message came.
     pub(crate) from: End,
+    /// The number of times that nodes have sent the message to other nodes before it came to this node.
+    pub(crate) passed: u8,
     pub(crate) receivers: Vec<Receiver>,
     /// The stream that takes the message on this node.
     pub(crate) stream: Option<String>,
@@ -125,6 +127,7 @@ impl Node {
             size: message.size(),
             subject: subject.into(),
             from: self.end(from),
+            passed: came.map_or(0, |came| came.passed),
             receivers: self.receivers(notes.map_or_else(Vec::new, |notes| notes.noted)),
             stream,
             only: asked.only,
