@@ -130,6 +130,45 @@ fn watchers_hear_of_creations_pauses_and_deletions() {
 }
 
 #[test]
+fn watchers_hear_of_requests_with_their_answers() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    // Without a listener the server reports on no request.
+    raw.api("INFO", &json!({}));
+    let advisories = "$JS.EVENT.ADVISORY.API";
+    let of_audits = json!({"name": "AUDITS", "subjects": [advisories]});
+    raw.api("STREAM.CREATE.AUDITS", &of_audits);
+    let mut watch = Raw::connect(&server.url).unwrap();
+    watch
+        .send(format!("SUB {advisories} 7\r\n").as_bytes())
+        .unwrap();
+    // The stream stores the report on this request before those on the requests below.
+    watch.try_api("STREAM.NAMES", &json!({})).unwrap();
+    stream(&mut raw, json!({}));
+    publish(&mut raw, "s.a");
+    raw.api("STREAM.INFO.NONE", &json!({}));
+    for (subject, request, response) in [
+        ("STREAM.NAMES", "{}", "AUDITS"),
+        ("STREAM.CREATE.S", r#""name":"S""#, r#""did_create":true"#),
+        ("STREAM.INFO.NONE", "{}", "10059"),
+    ] {
+        let told = watch.message().unwrap();
+        let body = told.json();
+        assert_eq!(body["type"], "io.nats.jetstream.advisory.v1.api_audit");
+        assert_eq!(body["subject"], format!("$JS.API.{subject}"), "{body}");
+        let has = |field: &str, text: &str| body[field].as_str().unwrap().contains(text);
+        assert!(
+            has("request", request) && has("response", response),
+            "{body}"
+        );
+        assert_eq!(body["client"]["acc"], "$G", "{body}");
+    }
+    // Each of these requests has a report, too, so the stream grows if it stores them.
+    let mut stored = || raw.api("STREAM.INFO.AUDITS", &json!({}))["state"]["messages"].as_u64();
+    assert!((0..1000).any(|_| stored() > Some(3)));
+}
+
+#[test]
 fn sampled_acknowledgements_are_reported() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();

@@ -144,7 +144,7 @@ impl Node {
         !subject.starts_with(JETSTREAM) || about(subject, self.domain()) == About::None
     }
 
-    fn domain(&self) -> Option<&str> {
+    pub(super) fn domain(&self) -> Option<&str> {
         // A node that has not opened its streams yet takes the domain from the settings, so that it still
         // passes on messages for streams of other nodes.
         let kept = self.directory().map(JetStream::settings);

@@ -17,6 +17,7 @@
 
 mod announced;
 mod asking;
+pub(crate) mod audits;
 mod changes;
 mod dirty;
 mod fanout;
@@ -62,6 +63,7 @@ use tidegate_nats::system as account;
 use tidegate_stream::stream::Place;
 
 use self::announced::Announced;
+use self::audits::Audits;
 use self::dirty::Dirty;
 use self::fanout::{Entry, Fanout, Reached, Sender, Subscription};
 use self::leaving::Leaving;
@@ -206,6 +208,8 @@ pub struct Node {
     fetches: VecDeque<Box<Request>>,
     /// The notes about the receivers of the message that the node delivers, if the message asks for a trace.
     tracing: Option<Box<Notes>>,
+    /// The requests of clients to the streams' API that watchers shall see together with their answers.
+    audits: Audits,
     /// The events that the streams of one group have caused for the streams of another group on this node,
     /// and that the other group's streams have not handled yet. The list is empty whenever the driver calls
     /// the node.
@@ -270,6 +274,7 @@ impl Node {
             pages: VecDeque::new(),
             fetches: VecDeque::new(),
             tracing: None,
+            audits: Audits::default(),
             inner: VecDeque::new(),
             groups: PerGroup::new(),
             announced: Announced::default(),
@@ -613,6 +618,7 @@ impl Node {
         // deliver this message.
         let own = self.is_leaders_own(message.subject);
         let from = Party::Client(key);
+        self.note_request(now, key, message);
         let traced = match own {
             true => Traced::No,
             false => self.publish_traced(now, from, message, None),
@@ -675,6 +681,9 @@ impl Node {
             None => wants && self.asks(to, message),
         };
         spend(Work::Publish, 1);
+        if !self.audits.is_empty() {
+            self.audit_answer(to, message);
+        }
         let lent = self.sublist.lend(to);
         if lent.matches.is_empty() {
             self.sublist.put_back(lent);

@@ -23,6 +23,7 @@ use tidegate_nats::sublist::Matches;
 use tidegate_nats::system::inner;
 
 use super::Node;
+use super::audits::Audit;
 use super::traces::Trace;
 use crate::party::{ClientKey, Party};
 
@@ -34,6 +35,8 @@ const QUESTIONS: &[u8] = b"$SYS.REQ.";
 /// The beginning of the requests at the streams' API that only the system account may send: requests about
 /// the leaders of all streams, which are an operator's.
 const META: &[u8] = b"$JS.API.META.";
+/// The beginning of the subjects of advisories, which streams may store.
+const ADVISORIES: &[u8] = b"$JS.EVENT.";
 
 /// The state of the system account on this node, by which the node knows if its events have listeners.
 #[derive(Debug, Default)]
@@ -58,6 +61,9 @@ pub(crate) enum Job {
     Tell(Happened),
     /// A client asked for a trace of a message, and this server reports the message's path here.
     Trace(Box<Trace>),
+    /// A client listens to reports on requests to the streams' API, and another client gets the answer to its
+    /// request.
+    Audit(Box<Audit>),
 }
 
 /// A question of a client to this server, which the thread answers.
@@ -114,6 +120,11 @@ pub(crate) enum Page {
     Streams,
     Health,
     Raft,
+    /// The client asks for figures that only a server written in Go has: queues inside of the server, a
+    /// profile, exported variables.
+    Queues,
+    Profile,
+    Variables,
 }
 
 /// An event about which a server tells the clients of the system account, because they watch it.
@@ -156,6 +167,9 @@ impl Page {
             "JSZ" => Self::Streams,
             "HEALTHZ" => Self::Health,
             "RAFTZ" => Self::Raft,
+            "IPQUEUESZ" => Self::Queues,
+            "PROFILEZ" => Self::Profile,
+            "EXPVARZ" => Self::Variables,
             _ => return None,
         })
     }
@@ -395,8 +409,16 @@ impl Node {
             payload: body,
         };
         match account {
-            Account::Global => self.say(now, subject, &message),
-            Account::System => self.say(now, &inner(subject), &message),
+            Account::Global => {
+                self.say(now, subject, &message);
+                if subject.starts_with(ADVISORIES) {
+                    // A stream may store advisories, so that operators can read them later.
+                    self.publish_into(now, &message);
+                }
+            }
+            Account::System => {
+                self.say(now, &inner(subject), &message);
+            }
         };
     }
 
@@ -434,7 +456,7 @@ impl Node {
     }
 }
 
-fn connection(session: &Session, until: Time) -> Connection {
+pub(super) fn connection(session: &Session, until: Time) -> Connection {
     Connection {
         cid: session.cid,
         account: session.account(),

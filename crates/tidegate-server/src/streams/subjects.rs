@@ -74,6 +74,13 @@ pub(crate) fn is_pull(subject: &[u8], domain: Option<&str>) -> bool {
     strip(subject, domain).is_some_and(|asked| asked.starts_with(PULLS))
 }
 
+/// Returns whether the subject is a request to the streams' API on which the server reports to watchers, as
+/// nats-server does. Pulls and direct reads are not, because they carry messages and are too many.
+pub(crate) fn is_audited(subject: &[u8], domain: Option<&str>) -> bool {
+    strip(subject, domain)
+        .is_some_and(|asked| !asked.starts_with(PULLS) && !asked.starts_with(READS))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -113,6 +113,12 @@ fn answer_page(page: Page, asked: &Asked, report: &Report, wall: &WallClock) -> 
             health
         }
         Page::Raft => json::raftz(report),
+        Page::Queues => json!({}),
+        Page::Profile => {
+            let text = "this server has no profile of Go: profile the process with perf";
+            return Answer::Error(501, text.into());
+        }
+        Page::Variables => json!({}),
     })
 }
 

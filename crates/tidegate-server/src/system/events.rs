@@ -8,6 +8,7 @@ use crate::event_loop::report::Report;
 use crate::event_loop::report::query::ACCOUNT;
 use crate::event_loop::report::server::rfc3339;
 use crate::monitor::json::WallClock;
+use crate::sessions::audits::Audit;
 use crate::sessions::system::{Connection, subject_of_connection, subject_of_server};
 
 /// Returns the subject at which this server publishes an event of the kind `verb`.
@@ -59,6 +60,24 @@ pub(super) fn disconnected(
     body["received"] = json!({ "msgs": t.out_msgs, "bytes": t.out_bytes });
     body["reason"] = reason.as_str().into();
     (subject, body)
+}
+
+/// Makes the body of the message about a client's request to the streams' API and the answer to it.
+pub(super) fn audited(audit: &Audit, seq: u64, report: &Report, wall: &WallClock) -> Value {
+    let kind = "io.nats.jetstream.advisory.v1.api_audit";
+    let server = report.info.server_name.as_str().into();
+    let mut body = event(kind, server, seq, wall, report);
+    let text = |bytes: &[u8]| Value::from(String::from_utf8_lossy(bytes));
+    if let Some(domain) = &report.domain {
+        body["domain"] = domain.as_str().into();
+    }
+    body["client"] = client(&audit.client, report, wall);
+    body["subject"] = text(&audit.subject);
+    if !audit.request.is_empty() {
+        body["request"] = text(&audit.request);
+    }
+    body["response"] = text(&audit.response);
+    body
 }
 
 fn event(kind: &str, server: Value, seq: u64, wall: &WallClock, report: &Report) -> Value {

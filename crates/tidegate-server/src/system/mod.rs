@@ -23,6 +23,7 @@ use crate::event_loop::report::Report;
 use crate::event_loop::report::query::{List, Query};
 use crate::event_loop::report::server::ServerFacts;
 use crate::monitor::json::WallClock;
+use crate::sessions::audits::{self, Audit};
 use crate::sessions::system::{About, Happened, Job, Page, Question};
 use crate::sessions::traces::Trace;
 
@@ -72,6 +73,7 @@ impl Service {
                 Job::Answer(question) => self.answer(&question),
                 Job::Tell(happened) => self.tell(&happened),
                 Job::Trace(trace) => self.report_trace(&trace),
+                Job::Audit(audit) => self.report_request(&audit),
             }
         }
     }
@@ -176,6 +178,15 @@ impl Service {
         let server = facts(&report).json(self.seq, wall.now());
         let body = traces::event(trace, server, &report, &wall);
         self.say(Account::Global, &trace.to, &body);
+    }
+
+    fn report_request(&mut self, audit: &Audit) {
+        let Some((report, wall)) = self.report(&Query::new(List::Nothing)) else {
+            return;
+        };
+        self.seq += 1;
+        let body = events::audited(audit, self.seq, &report, &wall);
+        self.say(Account::Global, audits::SUBJECT.as_bytes(), &body);
     }
 
     fn say(&self, account: Account, subject: &[u8], body: &Value) {

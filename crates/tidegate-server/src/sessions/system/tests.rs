@@ -47,7 +47,7 @@ fn questions(node: &mut Node) -> Vec<About> {
     let jobs = std::iter::from_fn(|| node.poll_job());
     let about = |job| match job {
         Job::Answer(question) => Some(question.about),
-        Job::Tell(_) | Job::Trace(_) => None,
+        Job::Tell(_) | Job::Trace(_) | Job::Audit(_) => None,
     };
     jobs.filter_map(about).collect()
 }
