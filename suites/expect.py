@@ -16,7 +16,6 @@ FAMILIES = {
     "counters": "counters",
     "priority-groups": "priority groups of consumers",
     "s2": "compression of streams",
-    "being-built": "features on the way into this server",
     "other": "anything else, each with its reason",
 }
 OTHERS_MAX = 10

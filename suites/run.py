@@ -16,6 +16,7 @@ import sys
 import time
 
 import async_nats
+import commands
 import expect
 import faststream
 import nats_c
@@ -25,7 +26,7 @@ import nats_py
 import orbit_go
 from common import FAIL, PASS, SKIP, Missing, Place, Server, write_results
 
-SUITES = [*nats_go.SUITES, nats_py.SUITE, async_nats.SUITE, *orbit_go.SUITES, nats_js.SUITE, nats_c.SUITE, faststream.SUITE]
+SUITES = [*nats_go.SUITES, nats_py.SUITE, async_nats.SUITE, *orbit_go.SUITES, nats_js.SUITE, nats_c.SUITE, faststream.SUITE, *commands.SUITES]
 
 
 def measure(suite, server, place, expected):
