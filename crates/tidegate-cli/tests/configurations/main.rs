@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 use rcgen::{CertificateParams, KeyPair};
 
 /// The environment variables that the files name, with values for the test.
-const VARIABLES: [(&str, &str); 8] = [
+const VARIABLES: [(&str, &str); 9] = [
+    ("FIRST_ROUTE", "\"nats-route://n2.bus:6222\""),
     ("CLUSTER_ADVERTISE", "n1.bus:6222"),
     ("NODE_NAME", "n1"),
     ("FILE_STORE", "10GB"),

@@ -105,6 +105,41 @@ fn positive(key: &str, item: &Item) -> Result<i64, SyntaxError> {
 /// Reads a setting that is a number of bytes; as in nats-server, 0 and -1 mean that the operator sets no
 /// bound.
 fn bytes(key: &str, item: &Item) -> Result<Option<u64>, SyntaxError> {
-    let n: i64 = number(key, item, -1)?;
+    let n: i64 = match &item.value {
+        Value::Text(text) => {
+            let expected = "a number of bytes, such as 1GB or \"1G\"";
+            quoted_bytes(text).ok_or_else(|| wrong(key, item, expected))?
+        }
+        _ => number(key, item, -1)?,
+    };
     Ok(u64::try_from(n).ok().filter(|n| *n > 0))
+}
+
+/// Converts a number of bytes in quotes, whose suffixes are powers of 1024 in nats-server: `"1G"` is more
+/// than `1G`. `None` if the text is no such number.
+fn quoted_bytes(text: &str) -> Option<i64> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    let (at, _) = text.char_indices().next_back()?;
+    let power = 1 + "KMGT".find(&text[at..])?;
+    let factor = 1_i64.checked_shl(u32::try_from(10 * power).ok()?)?;
+    let number = text[..at].parse::<i64>().ok().filter(|n| *n >= 0)?;
+    number.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted_bytes;
+
+    #[test]
+    fn sizes_in_quotes_are_powers_of_1024() {
+        let of = [("", Some(0)), ("2K", Some(2048)), ("1G", Some(1 << 30))];
+        for (text, bytes) in of {
+            assert_eq!(quoted_bytes(text), bytes, "{text}");
+        }
+        for text in ["1", "1GB", "G", "-1G", "1.5G", "9223372036854775807T", "1é"] {
+            assert_eq!(quoted_bytes(text), None, "{text}");
+        }
+    }
 }

@@ -313,7 +313,7 @@ impl Reader<'_> {
                 match word.strip_prefix('$') {
                     // A word that begins with `$2` is a bcrypt hash, so the reader does not take it for a
                     // variable.
-                    Some(name) if !word.starts_with("$2") => self.variable(name, outer),
+                    Some(name) if !word.starts_with("$2") => self.variable(name, depth, outer),
                     _ if word.is_empty() => Err(self.error("expected a value")),
                     _ => Ok(scalar(&word)),
                 }
@@ -345,18 +345,36 @@ impl Reader<'_> {
         }
     }
 
-    fn variable(&self, name: &str, outer: &mut [Map]) -> Result<Value, SyntaxError> {
+    fn variable(
+        &self,
+        name: &str,
+        depth: usize,
+        outer: &mut Vec<Map>,
+    ) -> Result<Value, SyntaxError> {
         let mut keys = outer.iter_mut().rev().flat_map(|map| map.iter_mut().rev());
         if let Some((_, item)) = keys.find(|(key, _)| key == name) {
             item.referenced = true;
             return Ok(item.value.clone());
         }
-        let value = self.outside.variable(name);
-        value.map(|v| scalar(&v)).ok_or_else(|| {
-            self.error(&format!(
+        let Some(text) = self.outside.variable(name) else {
+            return Err(self.error(&format!(
                 "variable `${name}` is neither set above nor in the environment"
-            ))
-        })
+            )));
+        };
+        if !text.starts_with(['"', '\'', '[', '{']) {
+            return Ok(scalar(&text));
+        }
+        // The reader takes quotes and brackets in the environment as in the file, because operators quote
+        // values that would otherwise be numbers.
+        let mut reader = Reader {
+            text: &text,
+            at: 0,
+            line: self.line,
+            outside: self.outside,
+            trail: &mut Vec::new(),
+        };
+        let value = reader.value(depth + 1, outer);
+        value.map_err(|e| self.error(&format!("in the variable `${name}`: {}", e.message)))
     }
 
     fn quoted(&mut self, quote: u8) -> Result<String, SyntaxError> {
@@ -509,7 +527,15 @@ mod tests {
 
     impl Outside for Fake {
         fn variable(&self, name: &str) -> Option<String> {
-            (name == "PORT").then(|| "4300".into())
+            let text = match name {
+                "PORT" => "4300",
+                "QUOTED" => "\"4300\"",
+                "LIST" => "[a, $PORT]",
+                "OPEN" => "[a",
+                "AGAIN" => "[$AGAIN]",
+                _ => return None,
+            };
+            Some(text.into())
         }
 
         fn include(&self, path: &Path) -> Result<String, String> {
@@ -578,6 +604,14 @@ mod tests {
     }
 
     #[test]
+    fn quotes_and_brackets_in_the_environment_are_read_as_in_the_file() {
+        assert_eq!(
+            show(&read("a: $PORT, b: $QUOTED, c: $LIST").unwrap()),
+            "a@1=4300 b@1=\"4300\" c@1=[\"a\" 4300]"
+        );
+    }
+
+    #[test]
     fn values_of_variables_are_marked() {
         let map = read("a { b: 1, c: { d: $b } }, e: 2").unwrap();
         let Value::Map(inner) = &map[0].1.value else {
@@ -600,6 +634,8 @@ mod tests {
             ("{\nport: 1", 2, "expected `}`"),
             ("{port: 1}\nhost: a", 2, "after the closing"),
             ("include other.conf", 1, "no such file"),
+            ("\na: $OPEN", 2, "in the variable `$OPEN`: expected `]`"),
+            ("a: $AGAIN", 1, "levels"),
             (
                 "include loop.conf",
                 1,
