@@ -499,7 +499,8 @@ impl Publisher<'_> {
                 bail!("{why}: the message is not stored")
             }
             (Ok(()), Some((line, why))) => format!("line {line}: {why}"),
-            (Ok(()), None) if self.acked == sent => {
+            // After Ctrl-C the source ends early, so its end does not mean that the input has ended.
+            (Ok(()), None) if self.acked == sent && !interrupt::asked() => {
                 let mut said = format!("published {sent} to {}", self.subject);
                 if let Some((first, last)) = self.seqs {
                     said += &format!(", acked by {} as {first} to {last}", self.stream);
