@@ -5,6 +5,8 @@ LOOM_DIR := $(CURDIR)/target/loom
 # What tests need beyond the default: no way of writing that only measurements take (the feature `lab`).
 FEATURES := tidegate/sim,tidegate/tokio,tidegate/futures,tidegate-log/sim,tidegate-server/sim
 PRODUCT := --workspace --exclude tidegate-bench --features $(FEATURES)
+# With these the tests of the benches share the builds of all crates below tidegate-raft.
+SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
@@ -52,7 +54,7 @@ test: deps ## every test but those of test-all (installs what is missing when ru
 	@mkdir -p target && rm -f $(TIDEGATE_TESTS_IGNORED)
 	$(CARGO) test --locked $(PRODUCT) --lib --bins --tests
 	$(CARGO) test --locked $(PRODUCT) --doc
-	$(CARGO) test --locked -p tidegate-bench --bins --test bench
+	$(CARGO) test --locked -p tidegate-bench $(SHARED) --features $(FEATURES) --bins --test bench
 	@$(MAKE) --no-print-directory loom ignored
 
 test-all: test deps-peers ## test, then rivals, steps of the replication, the proofs and 10,000 seeds: hours
@@ -70,7 +72,7 @@ ignored:
 	else echo "tests ignored for want of a tool: 0"; fi
 
 loom: ## the ring and the buffers under every interleaving loom finds
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --release --test loom_queue
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --profile loom --test loom_queue
 
 PAIRS ?= 15
 WITHIN ?= 3
