@@ -41,9 +41,6 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
         connect_urls: match &settings.cluster {
             Some(cluster) if cluster.no_advertise => Vec::new(),
             Some(_) => client_url(settings, address).into_iter().collect(),
-            None if settings.client_advertise.is_some() => {
-                client_url(settings, address).into_iter().collect()
-            }
             // A server alone names no address beside the host, because clients would take it for another
             // server.
             None => Vec::new(),
@@ -102,7 +99,6 @@ mod tests {
         settings.client_advertise = Some("[::1]:7".parse().unwrap());
         assert_eq!(shown(&settings), ("::1".into(), 7, urls(&["[::1]:7"])));
         settings.cluster = None;
-        // A server alone announces an address that its settings name.
-        assert_eq!(shown(&settings), ("::1".into(), 7, urls(&["[::1]:7"])));
+        assert_eq!(shown(&settings), ("::1".into(), 7, urls(&[])));
     }
 }
