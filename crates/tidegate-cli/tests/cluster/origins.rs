@@ -76,6 +76,14 @@ fn no_message_is_lost_or_repeated_when_leaders_die() {
     let sourced =
         json!({"name": "F", "sources": [{"name": "Q"}, {"name": "M"}], "num_replicas": 3});
     create(&nodes, &sourced);
+    nodes.until("the origin to name its mirror", || {
+        let info = nodes.ask("STREAM.INFO.O", &json!({}))?;
+        let name = |at: usize| &info["alternates"][at]["name"];
+        match name(0) == "O" && name(1) == "M" {
+            true => Ok(()),
+            false => Err(info.to_string()),
+        }
+    });
     for id in 1..=MESSAGES {
         for subject in ["o", "q"] {
             store(&nodes, subject, id);

@@ -48,6 +48,9 @@ use super::reads::Indexed;
 /// error as JSON.
 pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
 pub(super) const READS: &[u8] = b"DIRECT.GET.";
+/// The most streams with origins among which an answer looks for the mirrors of a stream, so that the answer
+/// takes bounded time.
+const MIRRORS_LOOKED_AT_MAX: usize = 1024;
 
 /// The result of handling an API request: an answer now, an answer later, or none. By it the node sends the
 /// answer and counts the request.
@@ -198,8 +201,13 @@ impl JetStream {
                     let waits = self.ask_for_page(reply, id, details);
                     return waits.map(|()| Reply::Later).into();
                 }
+                let mirrors = self.mirrors_of(cx, stream);
                 let info = |s: &Stream| {
-                    view::stream_info(&self.server(now), &self.shown(now, s), &details)
+                    let shown = Shown {
+                        mirrors: mirrors.clone(),
+                        ..self.shown(now, s)
+                    };
+                    view::stream_info(&self.server(now), &shown, &details)
                 };
                 self.entry(stream).and_then(info).map(Reply::Now).into()
             }
@@ -496,9 +504,28 @@ impl JetStream {
             origins: origins
                 .map(|source| self.takers.state(now, stream.id(), source))
                 .collect(),
+            mirrors: Vec::new(),
             stream,
             consumers: self.consumers_of(stream.id()),
         }
+    }
+
+    /// Returns the names of the mirrors of the stream `name`, for an answer in a cluster. Only the directory
+    /// knows the streams of all groups.
+    fn mirrors_of<'a>(&'a self, cx: &'a Context<'_>, name: &str) -> Vec<&'a str> {
+        let directory = match self.group {
+            ALL => Some(self),
+            _ => cx.around.streams_of(ALL),
+        };
+        let Some(directory) = directory.filter(|directory| directory.nodes() > 1) else {
+            return Vec::new();
+        };
+        let mirrors = |s: &&Stream| {
+            let origin = s.config().mirror.as_ref();
+            origin.is_some_and(|origin| origin.external.is_none() && origin.name == name)
+        };
+        let all = directory.streams.with_origins().take(MIRRORS_LOOKED_AT_MAX);
+        all.filter(mirrors).map(Stream::name).collect()
     }
 
     fn entry(&self, name: &str) -> Result<&Stream, ApiError> {

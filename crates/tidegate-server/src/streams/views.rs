@@ -20,6 +20,8 @@ pub(super) struct Shown<'a> {
     pub(super) consumers: usize,
     /// The states of the stream's origins, which the answer shows.
     pub(super) origins: Vec<OriginState>,
+    /// The names of the stream's mirrors, in a cluster.
+    pub(super) mirrors: Vec<&'a str>,
 }
 
 impl StreamView for Shown<'_> {
@@ -48,6 +50,10 @@ impl StreamView for Shown<'_> {
 
     fn origins(&self) -> Vec<OriginState> {
         self.origins.clone()
+    }
+
+    fn mirrors(&self) -> Vec<&str> {
+        self.mirrors.clone()
     }
 }
 

@@ -210,8 +210,23 @@ pub struct StreamInfo<'a> {
     /// The progress of the stream in each of its sources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<OriginState>,
+    /// In a cluster, the stream and its mirrors, from which a client can choose; empty if it has no mirror.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alternates: Vec<Alternate<'a>>,
     /// The time at which the server made this answer. The client compares the other times with it.
     pub ts: Timestamp,
+}
+
+/// A stream with the messages of the stream for which a client asked: this stream itself, or a mirror of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Alternate<'a> {
+    /// The name of the stream or mirror.
+    pub name: &'a str,
+    /// The JetStream domain of the server; `None` leaves the field out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<&'a str>,
+    /// The name of the cluster that keeps the stream or mirror.
+    pub cluster: &'a str,
 }
 
 /// The progress of a stream in one of its origins, by which an operator sees whether the stream is up to

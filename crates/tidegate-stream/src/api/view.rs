@@ -12,7 +12,8 @@ use serde_json::Value;
 
 pub use super::answer::OriginState;
 use super::answer::{
-    self, ClusterInfo, ConsumerInfo, Kind, Page, Sequences, StreamInfo, StreamState, done,
+    self, Alternate, ClusterInfo, ConsumerInfo, Kind, Page, Sequences, StreamInfo, StreamState,
+    done,
 };
 use super::body::{InfoDetails, offset};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
@@ -70,6 +71,11 @@ pub trait StreamView {
     /// Returns the states of the stream's origins, in the order of the configuration: that of a mirror, or
     /// those of the sources. An operator sees from them whether the stream is up to date.
     fn origins(&self) -> Vec<OriginState> {
+        Vec::new()
+    }
+
+    /// Returns the names of the stream's mirrors, which the answer shows in a cluster.
+    fn mirrors(&self) -> Vec<&str> {
         Vec::new()
     }
 }
@@ -408,7 +414,17 @@ fn stream_info_of<'a>(server: &Server<'a>, stream: &'a impl StreamView) -> Strea
     if config.mirror.is_some() {
         mirror = origins.pop();
     }
+    let mut names = stream.mirrors();
+    if !names.is_empty() {
+        names.insert(0, &config.name);
+    }
+    let alternate = |name| Alternate {
+        name,
+        domain: server.domain,
+        cluster: &server.cluster.name,
+    };
     StreamInfo {
+        alternates: names.into_iter().map(alternate).collect(),
         config: Cow::Owned(StreamConfig {
             metadata: level::answered(&config.metadata, server.version),
             ..config.clone()

@@ -9,7 +9,7 @@ mod origins;
 
 use tidegate_nats::subject;
 
-pub(super) use self::origins::has_cycle;
+pub(super) use self::origins::{has_cycle, meets_again};
 use super::Stream;
 use super::consumers::StreamConsumer;
 use super::mapping;

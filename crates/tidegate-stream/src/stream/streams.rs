@@ -295,6 +295,7 @@ impl Streams {
         let config = self.may_create(&self.as_mirror(config))?;
         self.check_origins(&config)?;
         self.check_cycle(&config)?;
+        self.check_meeting(&config)?;
         if self.names.contains_key(&config.name) {
             return Ok(config);
         }
@@ -339,6 +340,7 @@ impl Streams {
         let config = self.may_update(id, &self.as_mirror(config), calls_off)?;
         self.check_origins(&config)?;
         self.check_cycle(&config)?;
+        self.check_meeting(&config)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         rules::check_consumers(old, &config)?;
         self.check_takers(old.config(), &config)?;

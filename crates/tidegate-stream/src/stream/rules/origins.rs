@@ -168,6 +168,35 @@ pub(in crate::stream) fn has_cycle<'a>(
     false
 }
 
+/// Returns whether the stream of this configuration would reach one stream by two ways of origins, one of
+/// them through a mirror or a longer way, so that it would store messages twice. nats-server refuses such a
+/// stream as a cycle, and looks at the origins in this order. `find` returns the configuration of another
+/// stream.
+pub(in crate::stream) fn meets_again<'a>(
+    config: &'a StreamConfig,
+    find: impl Fn(&str) -> Option<&'a StreamConfig>,
+) -> bool {
+    let (mut visited, mut noted) = (BTreeSet::new(), BTreeSet::new());
+    let mut waiting = VecDeque::from([config]);
+    while let Some(at) = waiting.pop_front() {
+        visited.insert(at.name.as_str());
+        for origin in at.local_origins() {
+            if !visited.contains(origin.name.as_str()) {
+                if noted.insert(origin.name.as_str()) {
+                    waiting.extend(find(&origin.name));
+                }
+                continue;
+            }
+            let filter = origin.filter_subject.as_bytes();
+            let overlaps = |pattern: &String| subject::overlaps(pattern.as_bytes(), filter);
+            if at.mirror.is_some() || filter.is_empty() || at.subjects.iter().any(overlaps) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,5 +346,14 @@ mod tests {
             ..source("C")
         };
         assert!(!cycle(&stream("C", &["c.>"], &[&filtered])));
+        // These origins meet in one stream, without a circle.
+        let meets = |config: &StreamConfig| {
+            meets_again(&config.clone(), |name| all.iter().find(|c| c.name == name))
+        };
+        assert!(all.iter().all(|config| !meets(config)));
+        let by_the_mirror = stream("S", &[], &[&source("A"), &source("M")]);
+        assert!(meets(&by_the_mirror) && !cycle(&by_the_mirror));
+        assert!(meets(&stream("B", &["b.>"], &[&source("A")])));
+        assert!(!meets(&stream("S", &[], &[&source("A"), &source("C")])));
     }
 }

@@ -111,6 +111,15 @@ impl Streams {
         }
     }
 
+    /// Checks that the origins of a stream do not meet again in one stream. Only the leader checks it, before
+    /// it proposes a configuration.
+    pub(super) fn check_meeting(&self, config: &StreamConfig) -> Result<(), ApiError> {
+        match rules::meets_again(config, |name| self.config_of(name)) {
+            true => Err(ApiError::invalid_config("detected cycle")),
+            false => Ok(()),
+        }
+    }
+
     /// Checks that a stream from which other streams take in messages does not begin to keep messages by
     /// interest: it would drop messages that those streams still lack.
     pub(super) fn check_takers(
