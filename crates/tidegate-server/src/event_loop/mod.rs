@@ -20,6 +20,7 @@ use tidegate_nats::session::CloseReason;
 use tidegate_raft::store::Store;
 
 mod applying;
+mod client_certificates;
 mod clock;
 mod committing;
 mod damage;

@@ -12,6 +12,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use super::client_certificates::Verifier;
 use crate::config::ClusterTls;
 use crate::config::TlsSettings;
 
@@ -104,7 +105,7 @@ pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>,
         Some(ca) if settings.verify => {
             let roots = Arc::new(roots(ca)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
-            builder.with_client_cert_verifier(verifier)
+            builder.with_client_cert_verifier(Arc::new(Verifier(verifier)))
         }
         _ => builder.with_no_client_auth(),
     };

@@ -196,6 +196,14 @@ fn certificates_of_clients() {
         unknown.read_to_string(&mut text).is_err() || text.is_empty(),
         "{text}"
     );
+    // Another authority of the same name has signed this client's certificate.
+    let others = certificates();
+    for name in ["client.pem", "client.key"] {
+        std::fs::copy(others.path(name), files.path(name)).unwrap();
+    }
+    let mut foreign = secure(tcp(&server), client(&files, true));
+    let error = foreign.read_to_string(&mut text).unwrap_err();
+    assert!(error.to_string().contains("BadCertificate"), "{error}");
 }
 
 #[test]
