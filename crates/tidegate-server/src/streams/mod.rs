@@ -679,7 +679,7 @@ impl JetStream {
             self.publishing.fast.deadline(),
             self.keeping.deadline(current),
             self.moves.deadline(),
-            self.restores.deadline(),
+            self.restores.deadline(self.is_full()),
             self.backups.deadline(),
             self.leaderless.deadline(),
             self.takers.deadline(),

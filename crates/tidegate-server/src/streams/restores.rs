@@ -116,8 +116,10 @@ enum State {
 }
 
 impl Restores {
-    pub(super) fn deadline(&self) -> Option<Time> {
-        let running = self.running.values().map(|r| match r.is_busy() {
+    /// Returns the time of the leader's next work. If the log is `full`, the leader reads no backup until the
+    /// log has room, which wakes the node, so it does not ask for turns meanwhile.
+    pub(super) fn deadline(&self, full: bool) -> Option<Time> {
+        let running = self.running.values().map(|r| match r.is_busy() && !full {
             true => Time::ZERO,
             false => r.until,
         });
