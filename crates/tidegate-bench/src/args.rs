@@ -56,6 +56,9 @@ pub(crate) enum Bench {
     /// time, the wait of a lone publisher and the time of a start. Measure our server, and with --peers
     /// nats-server, too.
     Many(crate::many::ManyArgs),
+    /// Measure work queues with one worker and with sixteen, a mirror and a stream with ten sources that
+    /// catch up, and republished messages. Measure our server, and with --peers nats-server, too.
+    Features(crate::features::FeaturesArgs),
     /// Measure what each work of the server's event loop takes, and print the table that the simulation of
     /// the loop reads.
     Costs(crate::costs::CostsArgs),

@@ -9,6 +9,7 @@ mod arena;
 mod args;
 mod compare;
 mod costs;
+mod features;
 mod handlers;
 mod latency;
 mod link;
@@ -92,6 +93,7 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Arena(args) => return arena::run(args),
         Bench::Costs(args) => return costs::run(args),
         Bench::Many(args) => return many::run(args),
+        Bench::Features(args) => return features::run(args),
         Bench::Neighbours(args) => return neighbours::run(args),
         Bench::NeighboursClients => {
             neighbours::serve_clients()?;

@@ -17,6 +17,9 @@ const BYTES_MAX: usize = 16 << 20;
 pub(crate) enum Op<'a> {
     Message {
         subject: &'a str,
+        /// The subject to which the receiver may answer; for a consumer's message, the subject of its
+        /// acknowledgement.
+        reply: Option<&'a str>,
         /// True if the payload begins with a status line and headers.
         headers: bool,
         payload: &'a [u8],
@@ -44,10 +47,10 @@ pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Option<(Op<'_>, usize)>> {
     let op = match words.next().unwrap_or_default() {
         verb @ ("MSG" | "HMSG") => {
             let subject = words.next().context("a message without a subject")?;
-            let len: usize = words
-                .last()
-                .context("a message without a length")?
-                .parse()?;
+            let rest: Vec<&str> = words.skip(1).collect();
+            let lengths = if verb == "HMSG" { 2 } else { 1 };
+            let reply = (rest.len() > lengths).then(|| rest[0]);
+            let len: usize = rest.last().context("a message without a length")?.parse()?;
             ensure!(len <= BYTES_MAX, "a message of {len} bytes");
             let payload = end + 1;
             let Some(payload) = bytes.get(payload..payload + len) else {
@@ -60,6 +63,7 @@ pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Option<(Op<'_>, usize)>> {
             let headers = verb == "HMSG";
             let op = Op::Message {
                 subject,
+                reply,
                 headers,
                 payload,
             };
@@ -181,6 +185,7 @@ impl Wire {
                     subject: to,
                     headers,
                     payload,
+                    ..
                 } = op
                     && to == inbox
                 {
@@ -286,7 +291,9 @@ mod tests {
         assert_eq!(at, bytes.len());
         assert_eq!(seen.len(), 5, "{seen:?}");
         assert!(seen[1].contains("\"a.1\"") && seen[1].contains("headers: false"));
+        assert!(seen[1].contains("Some(\"r\")"), "{}", seen[1]);
         assert!(seen[2].contains("\"x\"") && seen[2].contains("headers: true"));
+        assert!(seen[2].contains("reply: None"), "{}", seen[2]);
         assert_eq!(seen[3], "Error(\"'no'\")");
         assert!(parse(b"HTTP/1.1 200 OK\r\n").is_err());
         assert!(parse(b"MSG a 1 99999999999\r\n").is_err());

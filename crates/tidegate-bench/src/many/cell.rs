@@ -32,7 +32,7 @@ pub(super) struct Cell {
 }
 
 /// A request to the server's API, with which a cell makes one thing, as the request's subject and its body.
-pub(super) type Request = (String, String);
+pub(crate) type Request = (String, String);
 
 /// Returns all cells, with their counts multiplied by `scale`. If `subjects` is given, adds a last cell that
 /// makes this many subjects of a stream.

@@ -56,7 +56,7 @@ impl Rest {
 
 /// The times at which the server had done each tenth of its requests, which show if it gets slower.
 #[derive(Clone, Debug)]
-pub(super) struct Tenths {
+pub(crate) struct Tenths {
     count: u64,
     at_s: Vec<f64>,
 }

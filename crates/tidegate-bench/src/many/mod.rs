@@ -12,8 +12,8 @@
 mod cell;
 mod figures;
 mod report;
-mod requests;
-mod system;
+pub(crate) mod requests;
+pub(crate) mod system;
 mod turn;
 
 use std::io::Write as _;

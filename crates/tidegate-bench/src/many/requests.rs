@@ -20,30 +20,30 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The outcome of many requests, for the figures of a cell.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(crate) struct Made {
     /// The number of requests that the server carried out.
-    pub(super) count: u64,
-    pub(super) seconds: f64,
-    pub(super) tenths: Tenths,
+    pub(crate) count: u64,
+    pub(crate) seconds: f64,
+    pub(crate) tenths: Tenths,
     /// The error that ended the requests early; `None` if the server did all requests, or if only their time
     /// ran out.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 /// The plan by which the bench sends many requests on one connection.
-pub(super) struct Requests<'a> {
-    pub(super) count: u64,
-    pub(super) in_flight: u64,
+pub(crate) struct Requests<'a> {
+    pub(crate) count: u64,
+    pub(crate) in_flight: u64,
     /// The time after the start at which the bench stops sending requests.
-    pub(super) time: Duration,
+    pub(crate) time: Duration,
     /// Checks the server; the bench calls this function once a second. An error of the function ends the
     /// requests.
-    pub(super) watch: &'a dyn Fn() -> anyhow::Result<()>,
+    pub(crate) watch: &'a dyn Fn() -> anyhow::Result<()>,
 }
 
 impl Requests<'_> {
     /// Sends the request that `request` returns for each number from 0, and counts the answers.
-    pub(super) fn run(&self, wire: &mut Wire, request: impl Fn(u64) -> Request) -> Made {
+    pub(crate) fn run(&self, wire: &mut Wire, request: impl Fn(u64) -> Request) -> Made {
         let start = Instant::now();
         let mut made = Made {
             count: 0,
@@ -112,6 +112,7 @@ fn answered(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<bool
             subject,
             headers,
             payload,
+            ..
         } if subject.starts_with(inbox) => {
             let text = std::str::from_utf8(payload)?;
             if headers || text.contains("\"error\"") {
@@ -130,7 +131,7 @@ fn answered(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<bool
 /// # Errors
 ///
 /// The server did not store a message, or did not acknowledge a message until `until`.
-pub(super) fn lone(
+pub(crate) fn lone(
     wire: &mut Wire,
     subject: &str,
     times: u64,

@@ -23,21 +23,21 @@ const PAUSE: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 25;
 
 /// The parts of a server that outlive its process: the directory, the program and the limits.
-pub(super) struct Home {
-    pub(super) system: System,
+pub(crate) struct Home {
+    pub(crate) system: System,
     /// The directory of the server's data and its log.
-    pub(super) directory: PathBuf,
-    pub(super) nats_server: Option<PathBuf>,
+    pub(crate) directory: PathBuf,
+    pub(crate) nats_server: Option<PathBuf>,
     /// The longest time that each start and each stop of the server may take.
-    pub(super) patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 /// A running server, with the connection over which the bench sends its requests.
-pub(super) struct Running {
-    pub(super) server: Server,
-    pub(super) wire: Wire,
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    pub(crate) wire: Wire,
     /// The time from the start of the process until the server had done its first request.
-    pub(super) started: Duration,
+    pub(crate) started: Duration,
 }
 
 impl Home {
@@ -47,7 +47,7 @@ impl Home {
     /// # Errors
     ///
     /// The server does not start, ends, or `first` does not succeed in time.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         first: impl Fn(&mut Wire, Instant) -> anyhow::Result<()>,
     ) -> anyhow::Result<Running> {
@@ -117,7 +117,7 @@ impl Running {
     /// # Errors
     ///
     /// The server is gone, or the user pressed Ctrl-C.
-    pub(super) fn rest(&self, idle: Duration, longest: Duration) -> anyhow::Result<(f64, bool)> {
+    pub(crate) fn rest(&self, idle: Duration, longest: Duration) -> anyhow::Result<(f64, bool)> {
         let (start, mut rest) = (Instant::now(), Rest::default());
         loop {
             let rss_mb = self.server.rss_mb().context("the server is gone")?;
@@ -139,7 +139,7 @@ impl Running {
     /// # Errors
     ///
     /// The server is gone.
-    pub(super) fn idle_percent(&self, time: Duration) -> anyhow::Result<f64> {
+    pub(crate) fn idle_percent(&self, time: Duration) -> anyhow::Result<f64> {
         let (start, before) = (Instant::now(), self.cpu_s()?);
         std::thread::sleep(time);
         let used = (self.cpu_s()? - before).max(0.0);
@@ -157,7 +157,7 @@ impl Running {
     }
 
     /// Kills the server with SIGKILL, like a crash, and waits until its process has ended.
-    pub(super) fn kill(self) {
+    pub(crate) fn kill(self) {
         drop(self);
     }
 
@@ -166,7 +166,7 @@ impl Running {
     /// # Errors
     ///
     /// The server does not stop in time.
-    pub(super) fn stop(self, patience: Duration) -> anyhow::Result<Duration> {
+    pub(crate) fn stop(self, patience: Duration) -> anyhow::Result<Duration> {
         let start = Instant::now();
         let pid = i32::try_from(self.server.pid())
             .ok()

@@ -209,6 +209,7 @@ impl Neighbour<'_> {
                     subject,
                     headers,
                     payload,
+                    ..
                 } => {
                     let number = subject.rsplit('.').next().and_then(|n| n.parse().ok());
                     let acked = !matches!(self.talk, Talk::Publish(_))
