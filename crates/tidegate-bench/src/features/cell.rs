@@ -9,7 +9,7 @@ const SUBJECT: &str = "in";
 /// The pattern of the subjects at which the republished messages arrive.
 pub(super) const COPIES: &str = "out.>";
 
-/// One feature whose speed the bench measures.
+/// One feature of streams. The bench measures its speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Feature {
     /// Workers take all messages from a work queue, and acknowledge each.

@@ -115,8 +115,8 @@ fn bytes(key: &str, item: &Item) -> Result<Option<u64>, SyntaxError> {
     Ok(u64::try_from(n).ok().filter(|n| *n > 0))
 }
 
-/// Converts a number of bytes in quotes, whose suffixes are powers of 1024 in nats-server: `"1G"` is more
-/// than `1G`. `None` if the text is no such number.
+/// Converts a number of bytes in quotes. In quotes, nats-server takes a suffix for a power of 1024, so
+/// `"1G"` is more than `1G`. `None` if the text is no such number.
 fn quoted_bytes(text: &str) -> Option<i64> {
     if text.is_empty() {
         return Some(0);

@@ -34,7 +34,7 @@ impl ClientCertVerifier for Verifier {
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.0.verify_client_cert(end_entity, intermediates, now);
         verified.map_err(|error| match error {
-            // This is the error of `rustls` without any contents whose alert is `bad_certificate`.
+            // `rustls` sends the alert `bad_certificate` for this error.
             Error::InvalidCertificate(CertificateError::BadSignature) => {
                 CertificateError::BadEncoding.into()
             }

@@ -33,7 +33,7 @@ pub(crate) struct Audit {
     pub(crate) response: Box<[u8]>,
 }
 
-/// The requests of clients whose answers have not passed yet, the oldest first.
+/// The requests of clients that wait for their answers, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Audits {
     waiting: VecDeque<Waiting>,
