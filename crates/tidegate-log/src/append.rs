@@ -63,6 +63,7 @@ impl Append {
 }
 
 /// The clock from which the appender takes the arrival time of each batch, for the controller of syncs.
+#[derive(Clone)]
 pub(crate) enum Now {
     Clock(Clock),
     /// The clock shows a virtual time, in nanoseconds. A simulation sets this time, so that the same seed
@@ -72,7 +73,7 @@ pub(crate) enum Now {
 }
 
 impl Now {
-    fn get(&self) -> Time {
+    pub(crate) fn get(&self) -> Time {
         match self {
             Self::Clock(clock) => clock.now(),
             #[cfg(feature = "sim")]

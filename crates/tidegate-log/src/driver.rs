@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use tidegate::{Clock, Time};
 
 use crate::gather::{Gather, Turn};
 use crate::shared::{Shared, lock};
+use crate::syncs::PastSync;
 use crate::writer::{Accepted, Writer};
 use crate::{Failure, Lsn};
 
@@ -45,6 +47,9 @@ struct Running {
     /// thread writes the other batches, which lie in later segments, after the next sync.
     written: usize,
     bytes: u64,
+    callers: u64,
+    /// The log positions at which the first batch begins and the last one ends.
+    range: Range<Lsn>,
     done: Vec<(Done, Lsn)>,
     since: Time,
 }
@@ -210,12 +215,19 @@ impl Driver {
             batches: Vec::with_capacity(batches),
             written: 0,
             bytes: 0,
+            callers: 0,
+            range: Lsn::ZERO..Lsn::ZERO,
             done: Vec::new(),
             since: now,
         };
         for pending in self.waiting.drain(..batches) {
-            running.bytes += pending.bytes;
             let place = pending.batch.place.at;
+            if running.batches.is_empty() {
+                running.range.start = place;
+            }
+            running.range.end = place.after(pending.bytes);
+            running.bytes += pending.bytes;
+            running.callers += pending.callers;
             running.done.extend(pending.done.map(|call| (call, place)));
             running.batches.push(pending.batch);
         }
@@ -284,7 +296,22 @@ impl Driver {
         }
         self.receive();
         self.gather.handle_done(now, outcome.is_ok());
-        *lock(&self.shared.snapshot) = self.gather.snapshot();
+        let snapshot = self.gather.snapshot();
+        let mut observed = lock(&self.shared.observed);
+        // The snapshot of the sync before has the fit by which the controller decided this one.
+        let fit = std::mem::replace(&mut observed.snapshot, snapshot).model;
+        if outcome.is_ok() {
+            observed.syncs.append(&PastSync {
+                begin: running.range.start,
+                end: running.range.end,
+                started: running.since,
+                took_ns: now.since(running.since),
+                callers: running.callers,
+                reason: self.gather.reason(),
+                fit: fit.map(|m| (m.a_ns, m.b_ns)),
+            });
+        }
+        drop(observed);
         outcome
     }
 

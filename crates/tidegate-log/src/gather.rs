@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use tidegate::Time;
 use tidegate::boundary::{self, Boundary, BoundaryError, Cut};
-use tidegate::controller::{BatchId, Load, Snapshot};
+use tidegate::controller::{BatchId, Load, Reason, Snapshot};
 
 /// Decides which waiting batches the next sync covers, and when the sync starts.
 pub(crate) struct Gather {
@@ -20,6 +20,8 @@ pub(crate) struct Gather {
     /// The controller's id of the batches that the running sync covers, for the report of their cost to the
     /// controller; `None` while no sync is running.
     running: Option<BatchId>,
+    /// The reason for which the last sync took its batches and no others.
+    reason: Reason,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,7 @@ impl Gather {
             waiting: VecDeque::new(),
             backlog: Load::items(0),
             running: None,
+            reason: Reason::Drained,
         }
     }
 
@@ -97,6 +100,7 @@ impl Gather {
             true => Cut::Drained,
             false => Cut::Items,
         };
+        self.reason = self.boundary.reason_for(cut);
         let started = self.boundary.started(now, batch, self.backlog, cut);
         self.running = Some(started.unwrap_or_else(impossible));
         Turn::Take(taken)
@@ -109,6 +113,11 @@ impl Gather {
             let done = self.boundary.done(self.boundary.at(now), id, ok);
             done.unwrap_or_else(impossible);
         }
+    }
+
+    /// Returns the reason for which the last sync took its batches and no others.
+    pub(crate) const fn reason(&self) -> Reason {
+        self.reason
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

@@ -56,6 +56,7 @@ mod sim;
 #[cfg(feature = "sim")]
 mod steps;
 mod storage;
+mod syncs;
 mod wire;
 mod writer;
 
@@ -73,7 +74,7 @@ pub use load::{Damage, DamageKind, SegmentDamage};
 pub use log::{Log, Progress, SegmentInfo, Stats, compaction_candidate};
 pub use lsn::Lsn;
 pub use open::{Opened, Recovery};
-pub use options::Options;
+pub use options::{Options, SYNC_BYTES_MAX};
 pub use read::{Checked, Chunk, Reader};
 pub use record::{KIND_LOST, Record};
 pub use recovery::Verdict;
@@ -84,3 +85,4 @@ pub use sim::{Cost, SECTOR, SimCounts, SimDisk};
 #[cfg(feature = "sim")]
 pub use steps::{Doing, Steps};
 pub use storage::{Storage, StorageFile, is_full};
+pub use syncs::{PastSync, SyncOf};

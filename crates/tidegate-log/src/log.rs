@@ -6,18 +6,27 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use tidegate::Time;
 use tidegate::controller::Snapshot;
 
 use crate::read::Reader;
 use crate::segment::SEGMENT_HEADER;
 use crate::shared::{Shared, lock};
-use crate::{Failure, Lsn, ReleaseError};
+use crate::{Failure, Lsn, ReleaseError, SyncOf};
 
 /// A handle to a log, for reads, waits, releases and counters. Clones are handles to the same log. The log's
 /// threads end with its [`Appender`](crate::Appender), not with this handle.
 #[derive(Clone)]
 pub struct Log {
     shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log")
+            .field("durable", &self.durable())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A segment of a log, as [`Log::segments`] lists it for callers that release or compact segments.
@@ -112,6 +121,19 @@ impl Log {
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         self.shared.failure().cloned()
+    }
+
+    /// Returns the sync that made the record or batch at `lsn` durable, so that an operator can see why it
+    /// took its time. The log remembers the newest four million syncs since its opening.
+    #[must_use]
+    pub fn sync_of(&self, lsn: Lsn) -> SyncOf {
+        lock(&self.shared.observed).syncs.find(lsn)
+    }
+
+    /// Returns the present time of the log's clock, from which a caller computes how long ago a sync started.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.shared.now.get()
     }
 
     /// Returns a reader of this log, with which the caller reads durable records by their positions.
@@ -220,7 +242,7 @@ impl Log {
             allocated: get(&c.allocated),
             recycled: get(&c.recycled),
             pending_bytes: self.shared.pending_bytes.load(Ordering::Relaxed),
-            controller: *lock(&self.shared.snapshot),
+            controller: lock(&self.shared.observed).snapshot,
         }
     }
 }

@@ -188,7 +188,7 @@ fn assemble(
         boundary.log_to(&log, "sync");
     }
     let waker = std::mem::replace(&mut options.waker, Box::new(|| ()));
-    let shared = Arc::new(Shared::new(storage, end, waker));
+    let shared = Arc::new(Shared::new(storage, end, now.clone(), waker));
     let mut keeper = keeper(&shared, &options, catalog, following)?;
     for segment in loaded.segments {
         shared.insert(segment);

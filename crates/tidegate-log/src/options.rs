@@ -14,6 +14,10 @@ use crate::{Lsn, OpenError};
 /// wake the thread that appends.
 pub(crate) type Waker = Box<dyn Fn() + Send + Sync>;
 
+/// The greatest number of bytes of batches that one sync covers, unless [`Options::sync_bytes_max`] sets
+/// another.
+pub const SYNC_BYTES_MAX: u64 = 8 << 20;
+
 /// The options with which a caller opens a log; each has a default.
 pub struct Options {
     pub(crate) segment_bytes: u64,
@@ -38,7 +42,7 @@ impl Default for Options {
             segment_bytes: 64 << 20,
             pending_bytes_max: 16 << 20,
             pending_batches_max: 4096,
-            sync_bytes_max: 8 << 20,
+            sync_bytes_max: SYNC_BYTES_MAX,
             spares: 1,
             recycled_max: 4,
             marker_after: Duration::from_millis(100),

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use tidegate::controller::Snapshot;
 
+use crate::append::Now;
 use crate::duty::Passing;
 use crate::options::Waker;
 use crate::record::Seed;
 use crate::segment::SegmentHeader;
 use crate::storage::{Storage, StorageFile};
+use crate::syncs::Syncs;
 use crate::{Failure, Lsn};
 
 /// A segment in the log's table of segments that hold batches, or get the next batch. Readers find the
@@ -87,6 +89,13 @@ pub(crate) struct Counters {
     pub(crate) recycled: AtomicU64,
 }
 
+/// The facts about syncs that readers may ask for. The holder of the duty takes their lock once a sync.
+pub(crate) struct Observed {
+    /// The state of the controller of syncs as of the last sync.
+    pub(crate) snapshot: Snapshot,
+    pub(crate) syncs: Syncs,
+}
+
 pub(crate) struct Shared {
     pub(crate) storage: Arc<dyn Storage>,
     /// The table of the log's segments, by the log position at which each begins, so that a reader finds the
@@ -102,7 +111,9 @@ pub(crate) struct Shared {
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) pending_batches: AtomicUsize,
     pub(crate) counters: Counters,
-    pub(crate) snapshot: Mutex<Snapshot>,
+    pub(crate) observed: Mutex<Observed>,
+    /// The clock of the log, by which it notes when syncs start.
+    pub(crate) now: Now,
     pub(crate) errands: Errands,
     /// The state through which the log thread and the appending thread pass the duty of writing to each
     /// other.
@@ -116,7 +127,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(storage: Arc<dyn Storage>, durable: Lsn, waker: Waker) -> Self {
+    pub(crate) fn new(storage: Arc<dyn Storage>, durable: Lsn, now: Now, waker: Waker) -> Self {
         Self {
             storage,
             segments: RwLock::default(),
@@ -126,7 +137,11 @@ impl Shared {
             pending_bytes: AtomicU64::new(0),
             pending_batches: AtomicUsize::new(0),
             counters: Counters::default(),
-            snapshot: Mutex::default(),
+            observed: Mutex::new(Observed {
+                snapshot: Snapshot::default(),
+                syncs: Syncs::new(durable),
+            }),
+            now,
             errands: Errands::default(),
             passing: Passing::default(),
             durable: AtomicU64::new(durable.get()),
