@@ -24,6 +24,7 @@ mod ack;
 pub mod arena;
 mod client;
 mod commit;
+pub mod headroom;
 mod load;
 mod producer;
 mod rng;
