@@ -5,6 +5,7 @@ pub(crate) mod details;
 pub(crate) mod lists;
 pub(crate) mod query;
 pub(crate) mod server;
+pub(crate) mod why;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use tidegate_stream::stream::{Held, Usage};
 use self::details::Part;
 use self::lists::{AccountFigures, Connection, Page, Subscription};
 use self::query::{List, Query};
+use self::why::Located;
 use crate::config::StreamSettings;
 use crate::event_loop::peers::Peers;
 use crate::event_loop::turns::TurnStats;
@@ -167,6 +169,8 @@ pub(crate) struct Streams {
     /// A part of the streams on the page that the reader asks for, with their consumers if the reader wants
     /// these; empty if the reader wants no streams.
     pub(crate) details: Part,
+    /// The place of the message that the reader wants explained; `None` if it asks for something else.
+    pub(crate) located: Option<Located>,
 }
 
 impl Streams {
@@ -208,6 +212,7 @@ impl Streams {
                 true => details::describe(node, query, now),
                 false => Part::default(),
             },
+            located: query.message.as_ref().map(|m| why::locate(node, store, m)),
         })
     }
 }

@@ -26,6 +26,7 @@ pub(super) const PATHS: &[&str] = &[
     "/accountz",
     "/accstatz",
     "/raftz",
+    "/why",
     "/metrics",
 ];
 
@@ -518,6 +519,9 @@ fn controller(s: &Snapshot) -> Value {
         "batch_max": s.counts.items_max,
         "cost_fixed_ns": s.model.map(|m| m.a_ns),
         "cost_item_ns": s.model.map(|m| m.b_ns),
+        "cost_fixed_err_ns": s.model.map(|m| m.a_err_ns),
+        "cost_item_err_ns": s.model.map(|m| m.b_err_ns),
+        "cost_noise": s.model.map(|m| m.noise),
         "waits": s.counts.waits,
         "by_reason": reasons,
     })

@@ -9,6 +9,7 @@ pub(crate) mod accounts;
 pub(crate) mod json;
 mod metrics;
 mod query;
+mod why;
 
 use std::convert::Infallible;
 use std::io;
@@ -31,7 +32,8 @@ use tokio::sync::{Mutex, Semaphore, oneshot};
 
 use crate::event_loop::handle::Handle;
 use crate::event_loop::report::Report;
-use crate::event_loop::report::query::Query;
+use crate::event_loop::report::query::{Message, Query};
+use crate::event_loop::report::why::Located;
 
 /// The most connections that the monitor serves at the same moment. Further ones wait in the listener's
 /// backlog, so that readers take bounded memory.
@@ -228,6 +230,10 @@ async fn answer(
             error.to_vec(),
         ));
     };
+    if let Some(message) = query.message {
+        let located = report.streams.and_then(|s| s.located);
+        return Ok(why(message, located).await);
+    }
     let wall = json::WallClock::new(source.started, SystemTime::now());
     let body = match path {
         "/healthz" => {
@@ -288,6 +294,24 @@ async fn part(source: &Source, query: Query) -> Option<Report> {
     source.handle.report(query, sender).ok()?;
     let waiting = tokio::task::spawn_blocking(move || receiver.recv_timeout(REPORT_TIMEOUT));
     waiting.await.ok()?.ok()
+}
+
+/// Answers why a message became durable when it did. A thread of its own reads the log for the answer, so
+/// that a slow disk does not stop the other readers.
+async fn why(message: Message, located: Option<Located>) -> Response<Full<Bytes>> {
+    let answer = tokio::task::spawn_blocking(move || why::answer(&message, located.as_ref()));
+    match answer.await {
+        Ok((true, body)) => with_type(StatusCode::OK, "application/json", json::bytes(&body)),
+        Ok((false, body)) => with_type(
+            StatusCode::NOT_FOUND,
+            "application/json",
+            json::bytes(&body),
+        ),
+        Err(_) => plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the monitor cannot answer",
+        ),
+    }
 }
 
 fn plain(status: StatusCode, message: &str) -> Response<Full<Bytes>> {

@@ -6,7 +6,7 @@ use std::num::IntErrorKind;
 
 use tidegate_nats::subject;
 
-use crate::event_loop::report::query::{List, PAGE_MAX, Query, State};
+use crate::event_loop::report::query::{List, Message, PAGE_MAX, Query, State};
 
 /// Reads the parameters in the request's `text` that the page at `path` knows. Ignores unknown parameters, as
 /// nats-server does.
@@ -14,6 +14,9 @@ use crate::event_loop::report::query::{List, PAGE_MAX, Query, State};
 /// # Errors
 /// A parameter has a value that nats-server refuses too.
 pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
+    if path == "/why" {
+        return message(text);
+    }
     let mut query = Query::new(match path {
         "/connz" => List::Connections,
         "/subsz" | "/subscriptionsz" => List::Subscriptions,
@@ -69,6 +72,31 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
         query.limit = 1;
     }
     Ok(query)
+}
+
+/// Reads the message that the reader wants explained: both parameters must be there.
+fn message(text: &str) -> Result<Query, String> {
+    let (mut stream, mut seq) = (None, None);
+    for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
+        let value = decode(value)?;
+        match key {
+            "stream" if value.is_empty() => return Err("stream: expected a name".into()),
+            "stream" => stream = Some(value.into_owned()),
+            "seq" => {
+                let number = value.parse::<u64>().ok().filter(|n| *n > 0);
+                seq = Some(number.ok_or("seq: expected a number from 1 on")?);
+            }
+            _ => {}
+        }
+    }
+    let (Some(stream), Some(seq)) = (stream, seq) else {
+        return Err("expected /why?stream=NAME&seq=NUMBER".into());
+    };
+    let message = Some(Message { stream, seq });
+    Ok(Query {
+        message,
+        ..Query::new(List::Nothing)
+    })
 }
 
 /// Reads a number from a parameter. Takes a negative number for 0, as nats-server does.

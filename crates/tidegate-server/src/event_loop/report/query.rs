@@ -66,6 +66,15 @@ pub(crate) struct Query {
     pub(crate) consumers: bool,
     /// The place at which the loop continues the list of streams, for a further part of a report on streams.
     pub(crate) place: Option<Place>,
+    /// The message that the reader wants explained; `None` if it asks for something else.
+    pub(crate) message: Option<Message>,
+}
+
+/// A message, by the name of its stream and its number in the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) stream: String,
+    pub(crate) seq: u64,
 }
 
 /// The name under which a report shows the account that has the streams, as in nats-server.
@@ -89,6 +98,7 @@ impl Query {
             streams: false,
             consumers: false,
             place: None,
+            message: None,
         }
     }
 
