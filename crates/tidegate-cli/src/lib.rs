@@ -11,6 +11,7 @@ mod input;
 pub mod interrupt;
 mod log;
 mod manual;
+mod monitor;
 mod output;
 mod progress;
 pub mod report;
@@ -20,6 +21,7 @@ mod sim;
 mod tls_files;
 pub mod topology;
 mod values;
+mod why;
 
 use std::process::ExitCode;
 
@@ -75,6 +77,7 @@ pub fn main() -> ExitCode {
 fn listen(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Sim(_) | Command::Stream(_) => Ok(()),
+        Command::Why(_) => Ok(()),
         Command::Completions { .. } | Command::Man { .. } => Ok(()),
         Command::Log(log::LogCommand::Inspect(_) | log::LogCommand::Verify(_)) => Ok(()),
         // `serve`, `cluster` and `receive` give SIGTERM a meaning of their own.
@@ -107,6 +110,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Stream(command) => client::stream::run(command),
         Command::Consume(args) => client::consume::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Why(args) => why::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { directory } => manual::pages(directory),
     }

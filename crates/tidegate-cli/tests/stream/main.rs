@@ -35,3 +35,4 @@ mod scrub;
 mod server;
 mod sync;
 mod tls;
+mod why;

@@ -20,6 +20,8 @@ pub(crate) struct Server {
     child: Child,
     /// The address `host:port` of the server.
     pub(crate) url: String,
+    /// The address `host:port` of the server's monitor.
+    pub(crate) monitor: String,
     /// The last log lines, for the report of a failed test.
     log: Arc<Mutex<VecDeque<String>>>,
     data: PathBuf,
@@ -129,6 +131,7 @@ impl Server {
             Some(rest.split_whitespace().next()?.to_owned())
         };
         let url = after("Listening for client connections on ").unwrap();
+        let monitor = after("Starting http monitor on ").unwrap_or_default();
         let kept = Arc::new(Mutex::new(VecDeque::new()));
         let keep = Arc::clone(&kept);
         // The thread reads the log to its end. Otherwise the server would block on the full pipe.
@@ -144,6 +147,7 @@ impl Server {
         Self {
             child,
             url,
+            monitor,
             log: kept,
             data: data.to_path_buf(),
             owned: None,
