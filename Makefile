@@ -10,7 +10,7 @@ SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package deb clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package deb clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -121,6 +121,12 @@ prove-away: ## a node away while AWAY_MIB (4096) are written: what the others ta
 MOVE_MIB ?= 1024
 measure-move: ## a stream of MOVE_MIB (1024) MiB of 1 KiB messages from one replica to three and back, idle and with 20,000 messages/s: MB/s, and how long publishers wait
 	MOVE_MIB=$(MOVE_MIB) $(CARGO) test --locked --release -p tidegate-cli --test cluster measure_move -- --nocapture
+
+HEADROOM_SECONDS ?= 10
+HEADROOM_BYTES ?= 16384
+HEADROOM_P99 ?= 10ms
+measure-headroom: ## the p99 of a server at 0.5 to 1.2 of the rate that `tidegate headroom` predicts for HEADROOM_P99 (10ms) and messages of HEADROOM_BYTES (16384), HEADROOM_SECONDS (10) each
+	HEADROOM_SECONDS=$(HEADROOM_SECONDS) HEADROOM_BYTES=$(HEADROOM_BYTES) HEADROOM_P99=$(HEADROOM_P99) $(CARGO) test --locked --release -p tidegate-cli --test stream measure_headroom -- --nocapture
 
 POWER_SECONDS ?= 600
 prove-power: ## ten minutes of power lost on one node, two, all, and the cluster forming meanwhile; then each kind of damage to a node's files (root, /dev/fuse)

@@ -10,7 +10,7 @@ use tidegate::controller::Choice;
 use crate::client::{consume, publish, stream, subscribe};
 use crate::face::Face;
 use crate::ship::args::{ReceiveArgs, SendArgs};
-use crate::{cluster, doctor, log, serve, sim, values, why};
+use crate::{cluster, doctor, headroom, log, serve, sim, values, why};
 
 /// The program's version and commit, which `tidegate --version` prints so that a bug report can name them.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
@@ -95,6 +95,9 @@ pub(crate) enum Command {
     /// Explain why an acknowledged message took its time: the sync that made it durable, the waits before the
     /// sync, and the time that a sync at once would have taken.
     Why(why::WhyArgs),
+    /// Predict how many messages a second a server takes before the 99th percentile of its latency breaks a
+    /// bound.
+    Headroom(headroom::HeadroomArgs),
     /// Print a script that completes commands and flags in this shell.
     Completions {
         /// Write the completions for this shell, such as bash or zsh.

@@ -7,6 +7,7 @@ mod cluster;
 mod count;
 mod doctor;
 mod face;
+mod headroom;
 mod input;
 pub mod interrupt;
 mod log;
@@ -77,7 +78,7 @@ pub fn main() -> ExitCode {
 fn listen(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Sim(_) | Command::Stream(_) => Ok(()),
-        Command::Why(_) => Ok(()),
+        Command::Why(_) | Command::Headroom(_) => Ok(()),
         Command::Completions { .. } | Command::Man { .. } => Ok(()),
         Command::Log(log::LogCommand::Inspect(_) | log::LogCommand::Verify(_)) => Ok(()),
         // `serve`, `cluster` and `receive` give SIGTERM a meaning of their own.
@@ -111,6 +112,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Consume(args) => client::consume::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Why(args) => why::run(args),
+        Command::Headroom(args) => headroom::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { directory } => manual::pages(directory),
     }

@@ -27,6 +27,22 @@ pub(crate) fn record_bytes(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "give at most 512MiB".into())
 }
 
+/// Parses a latency above 0 with its unit, up to an hour: a number with us, ms or s. Returns nanoseconds.
+pub(crate) fn latency_ns(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_ns = match &text[number.len()..] {
+        "us" => Some(1e3),
+        "ms" => Some(1e6),
+        "s" => Some(1e9),
+        _ => None,
+    };
+    let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let number: Option<f64> = number.parse().ok().filter(|_| plain);
+    let ns = number.and_then(|number| Some(number * unit_ns?));
+    let ns = ns.filter(|ns| (1e3..=3.6e12).contains(ns));
+    ns.ok_or_else(|| "give a time from 1us to 3600s: a number with us, ms or s, such as 5ms".into())
+}
+
 /// Parses a duration with its unit: ms, s, m, h or d.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -190,7 +190,7 @@ fn bytes(value: &Value) -> Option<String> {
 }
 
 /// Formats nanoseconds with three digits.
-fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     let (value, unit) = match ns.abs() {
         n if n >= 1e9 => (ns / 1e9, "s"),
         n if n >= 1e6 => (ns / 1e6, "ms"),

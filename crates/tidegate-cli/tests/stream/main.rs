@@ -18,6 +18,7 @@ mod elsewhere;
 mod features;
 mod flip;
 mod full;
+mod headroom;
 mod ingest;
 mod kill;
 mod library;
