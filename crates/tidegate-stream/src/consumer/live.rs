@@ -564,7 +564,8 @@ impl Consumer {
     /// calls for `now`.
     pub fn deadline(&mut self, now: u64) -> Option<u64> {
         let (receiver, rate) = match &self.receiver {
-            Receiver::Pull(pulls) => (pulls.deadline(), None),
+            // A pull that waits for microseconds only may have come to its end since the caller's calls.
+            Receiver::Pull(pulls) => (pulls.deadline().map(|at| at.max(now + 1)), None),
             Receiver::Push(push) => (push.deadline(), push.rate_deadline(now)),
         };
         let deadlines = [

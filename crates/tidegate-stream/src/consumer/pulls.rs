@@ -220,6 +220,11 @@ impl Pulls {
             behind: 0,
             gone_us: u64::MAX,
         };
+        if self.queue.is_empty() && self.away.is_empty() {
+            // The time is that of an earlier pull, which has got its messages. It may have passed without a
+            // timer, because a queue without pulls arms none.
+            self.deadline_us = u64::MAX;
+        }
         self.deadline_us = self.deadline_us.min(pull.deadline());
         self.no_wait |= pull.no_wait;
         self.queue.push_back(pull);

@@ -2,6 +2,7 @@
 //! comparison with a model.
 
 mod away;
+mod deadlines;
 mod model;
 mod preparing;
 mod script;
