@@ -10,7 +10,7 @@ SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package deb clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package deb examples clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -57,11 +57,12 @@ test: deps ## every test but those of test-all (installs what is missing when ru
 	$(CARGO) test --locked -p tidegate-bench $(SHARED) --features $(FEATURES) --bins --test bench
 	@$(MAKE) --no-print-directory loom ignored
 
-test-all: test deps-peers ## test, then rivals, steps of the replication, the proofs and 10,000 seeds: hours
+test-all: test deps-peers ## test, then rivals, examples, steps of the replication, the proofs and 10,000 seeds: hours
 	$(CARGO) test --locked -p tidegate-raft -p tidegate-server --features sim,lab --lib --test store
 	$(CARGO) test --locked -p tidegate-cli --features lab --test cluster -- steps nats_server
 	$(CARGO) build --locked -p tidegate-cli
 	$(CARGO) test --locked -p tidegate-bench --features peers --test peers
+	@$(MAKE) --no-print-directory examples
 	@$(MAKE) --no-print-directory prove-kill prove-failover prove-partitions prove-away prove-power
 	@$(MAKE) --no-print-directory soak-sim SEEDS_MAX=10000
 	@$(MAKE) --no-print-directory ignored
@@ -187,6 +188,15 @@ deb: ## a Debian package of the program, with its manual pages, completions and 
 	target/release/tidegate completions fish > target/completions/tidegate.fish
 	$(CARGO) deb --locked --no-build -p tidegate-cli
 	packaging/test.sh target/debian/tidegate_*.deb
+
+# Where the examples are built, beside the product's crates, which they share.
+BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+examples: deps-redis deps-python ## each program of examples/ against real servers (SQLite, PostgreSQL, Redis, ours), with checks of the results (needs Go and Node.js)
+	@bench/peers/install.sh postgres </dev/null >target-postgres.log 2>&1 && rm -f target-postgres.log || echo "missing: PostgreSQL (see target-postgres.log)"
+	$(CARGO) build --locked -p tidegate-cli
+	$(CARGO) fmt --manifest-path examples/Cargo.toml --check
+	TIDEGATE=$(BUILT)/debug/tidegate $(CARGO) test --locked --manifest-path examples/Cargo.toml --target-dir $(BUILT)
+	$(CARGO) clippy --locked --manifest-path examples/Cargo.toml --target-dir $(BUILT) --all-targets -- -D warnings
 
 clean: ## build output
 	$(CARGO) clean

@@ -43,6 +43,7 @@ fn ours() -> Vec<(String, String)> {
         "bench/load",
         "bench/peers/rust",
         "bench/peers/redis-rs",
+        "examples",
         "fuzz",
     ] {
         rust_files(&root.join(dir), &mut files);
