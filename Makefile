@@ -10,7 +10,7 @@ SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package deb examples clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package deb examples book clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -197,6 +197,11 @@ examples: deps-redis deps-python ## each program of examples/ against real serve
 	$(CARGO) fmt --manifest-path examples/Cargo.toml --check
 	TIDEGATE=$(BUILT)/debug/tidegate $(CARGO) test --locked --manifest-path examples/Cargo.toml --target-dir $(BUILT)
 	$(CARGO) clippy --locked --manifest-path examples/Cargo.toml --target-dir $(BUILT) --all-targets -- -D warnings
+
+MDBOOK := $(or $(shell command -v mdbook),$(BUILT)/mdbook/bin/mdbook)
+book: ## the book as pages in target/book (needs mdbook, which this installs below target)
+	@test -x $(MDBOOK) || $(CARGO) install --locked mdbook@0.5.4 --no-default-features --features search --root $(BUILT)/mdbook
+	$(MDBOOK) build book --dest-dir $(BUILT)/book
 
 clean: ## build output
 	$(CARGO) clean
