@@ -69,8 +69,9 @@ pub fn python_with_nats() -> Option<PathBuf> {
     found
 }
 
-/// Compiles and runs the code examples of the repository's documents as doc tests. The doc tests are in this
-/// crate because it is never published: a published package cannot contain files from outside of its crate.
+/// Compiles and runs the code examples of the documents and of the book as doc tests. The doc tests are in
+/// this crate because it is never published: a published package cannot contain files from outside of its
+/// crate.
 #[cfg(doctest)]
 mod docs {
     #[doc = include_str!("../../../docs/engine.md")]
@@ -81,4 +82,14 @@ mod docs {
     struct Tuning;
     #[doc = include_str!("../../../docs/redis.md")]
     struct Redis;
+    #[doc = include_str!("../../../docs/failure-modes.md")]
+    struct FailureModes;
+    #[doc = include_str!("../../../book/src/first-actor.md")]
+    struct FirstActor;
+    #[doc = include_str!("../../../book/src/decisions.md")]
+    struct Decisions;
+    #[doc = include_str!("../../../book/src/from-pipelining.md")]
+    struct FromPipelining;
+    #[doc = include_str!("../../../book/src/from-max-size.md")]
+    struct FromMaxSize;
 }
