@@ -346,6 +346,9 @@ impl StorageFile for SlowFile {
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.file.reserve(bytes)
     }
+    fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()> {
+        self.file.reserve_front(bytes, front)
+    }
     fn bytes(&self) -> io::Result<u64> {
         self.file.bytes()
     }

@@ -17,6 +17,7 @@ use tidegate::{Clock, Time};
 use crate::batch::{BATCH_HEADER, batch_bytes};
 use crate::driver::{Done, Pending};
 use crate::duty::Duty;
+use crate::growth::Growth;
 use crate::planner::{NoSegment, Place, Planner};
 use crate::shared::Shared;
 use crate::writer::Accepted;
@@ -111,6 +112,9 @@ pub struct Appender {
     /// The number of spare segments that the keeper thread keeps allocated, an option of the log. The
     /// appender asks the keeper for one segment more only while the log has at most this many spare segments.
     pub(crate) spares: usize,
+    pub(crate) growth: Growth,
+    /// The greatest reservation for which the appender has asked the keeper ahead of need.
+    pub(crate) asked_bytes: u64,
     pub(crate) threads: Vec<JoinHandle<()>>,
 }
 
@@ -144,7 +148,7 @@ impl Appender {
     /// for instance a purge that frees space, uses the number to refuse other appends early enough.
     #[must_use]
     pub fn room_left(&self) -> u64 {
-        self.planner.left(self.shared.ready.load(Ordering::Acquire))
+        self.planner.left(self.shared.allocated())
     }
 
     /// Returns the number of bytes that [`room_left`](Self::room_left) will return once batches of these
@@ -153,29 +157,61 @@ impl Appender {
     /// large for the rest of a segment leaves that rest unused.
     #[must_use]
     pub fn room_behind(&self, batches: impl IntoIterator<Item = u64>) -> Option<u64> {
-        let ready = self.shared.ready.load(Ordering::Acquire);
+        let allocated = self.shared.allocated();
         let mut planner = self.planner.clone();
         for bytes in batches {
             if bytes > planner.most() {
                 return None;
             }
-            planner.place(bytes, ready).ok()?;
+            planner.place(bytes, allocated).ok()?;
         }
-        Some(planner.left(ready))
+        Some(planner.left(allocated))
     }
 
-    /// Asks the keeper thread to allocate one spare segment more than the option `spares` says, for a caller
-    /// that is about to append a large batch and needs free room behind it. If the disk has no space for the
-    /// segment, [`Log::disk_full`] returns true until the disk has space or the log releases a segment. A
-    /// caller that still lacks room after a release asks again. The log calls the waker after each attempt
-    /// of the keeper.
+    /// Returns the number of bytes at the front of each segment for which the log has reserved disk space:
+    /// the length of a segment, or less while the log is new (see the option
+    /// [`first_bytes`](crate::Options::first_bytes)). A caller that keeps a share of the log's room free
+    /// computes the share from this number.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        self.shared.allocated().reserved
+    }
+
+    /// Asks the keeper thread for more room than the option `spares` says, for a caller that is about to
+    /// append a large batch and needs free room behind it: for more of each segment while the log is new, and
+    /// later for one spare segment more. If the disk has no space for that, [`Log::disk_full`] returns true
+    /// until the disk has space or the log releases a segment. A caller that still lacks room after a release
+    /// asks again. The log calls the waker after each attempt of the keeper.
     pub fn ask_for_room(&self) {
-        let ready = self.shared.ready.load(Ordering::Acquire);
-        if self.planner.ahead(ready) <= self.spares as u64 {
+        let allocated = self.shared.allocated();
+        if !self.growth.is_whole(allocated.reserved) {
+            self.ask_to_reserve(self.growth.after(allocated.reserved));
+        } else if self.planner.ahead(allocated.ready) <= self.spares as u64 {
             self.shared.errands.ask(|errand| {
                 errand.top_up = true;
                 errand.one_more = true;
             });
+        }
+    }
+
+    fn ask_to_reserve(&self, bytes: u64) {
+        self.shared.errands.ask(|errand| {
+            errand.top_up = true;
+            errand.reserve = errand.reserve.max(bytes);
+        });
+    }
+
+    /// Asks the keeper to reserve more of the segments once the log has reached the position for the next
+    /// step, so that appends do not wait for it. Asks for each step once.
+    fn reserve_ahead(&mut self) {
+        let reserved = self.shared.allocated().reserved;
+        if self.growth.is_whole(reserved) {
+            return;
+        }
+        let wanted = self.growth.at(self.planner.next());
+        if wanted > reserved.max(self.asked_bytes) {
+            self.asked_bytes = wanted;
+            self.ask_to_reserve(wanted);
         }
     }
 
@@ -208,6 +244,7 @@ impl Appender {
         let mut planner = self.planner.clone();
         let place = self.place(&mut planner, bytes)?;
         self.planner = planner;
+        self.reserve_ahead();
         Ok(place)
     }
 
@@ -221,15 +258,16 @@ impl Appender {
             return Err(AppendError::TooLarge { bytes, most });
         }
         self.room_for(bytes)?;
-        let ready = shared.ready.load(Ordering::Acquire);
-        planner.place(bytes, ready).map_err(|NoSegment| {
-            let full = shared.disk_full.load(Ordering::Acquire);
-            shared.errands.ask(|errand| errand.top_up = true);
-            match full {
-                true => AppendError::DiskFull,
-                false => AppendError::NotReady,
-            }
-        })
+        planner
+            .place(bytes, shared.allocated())
+            .map_err(|NoSegment| {
+                let full = shared.disk_full.load(Ordering::Acquire);
+                self.ask_to_reserve(self.growth.at(planner.next().after(bytes)));
+                match full {
+                    true => AppendError::DiskFull,
+                    false => AppendError::NotReady,
+                }
+            })
     }
 
     fn accept(&mut self, append: Append, bytes: u64, place: Place) -> Appended {
@@ -284,9 +322,12 @@ impl Appender {
         self.shared.wait_for(deadline, || {
             let shared = &self.shared;
             let passes = shared.failure().is_none() && !shared.disk_full.load(Ordering::Acquire);
-            let ready = shared.ready.load(Ordering::Acquire);
-            let placed =
-                bytes > self.planner.most() || self.planner.clone().place(bytes, ready).is_ok();
+            let placed = bytes > self.planner.most()
+                || self
+                    .planner
+                    .clone()
+                    .place(bytes, shared.allocated())
+                    .is_ok();
             !passes || (placed && self.room_for(bytes).is_ok())
         })
     }

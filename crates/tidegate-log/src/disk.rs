@@ -218,6 +218,21 @@ impl StorageFile for DiskFile {
         }
     }
 
+    fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()> {
+        let had = self.0.metadata()?.len();
+        match fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, front) {
+            // The log lengthens a file only before it writes to the file. So no other thread can have
+            // lengthened the file meanwhile, and this call does not shorten it.
+            Ok(()) if had < bytes => Ok(ftruncate(&self.0, bytes)?),
+            Ok(()) => Ok(()),
+            // This file system cannot reserve space without a write. A write of zeros into a part that the
+            // log may be writing to would destroy batches, so only a new part takes its space, all at once.
+            Err(rustix::io::Errno::OPNOTSUPP) if had < bytes => self.reserve(bytes),
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
@@ -266,6 +281,12 @@ mod tests {
         assert!(all[6005..].iter().all(|&b| b == 0));
         file.reserve(100).unwrap();
         assert_eq!(file.bytes().unwrap(), 100);
+        file.reserve_front(1 << 20, 8192).unwrap();
+        file.reserve_front(0, 16384).unwrap();
+        let all = crate::storage::read_all(&*file).unwrap();
+        assert_eq!(all.len(), 1 << 20);
+        assert!(all[5..100].chunks(2).all(|c| c[0] == b'a'));
+        assert!(all[100..].iter().all(|&b| b == 0));
         disk.rename("a", "b").unwrap();
         disk.sync_names().unwrap();
         assert_eq!(disk.list().unwrap(), ["b"]);

@@ -26,6 +26,12 @@ pub(crate) struct Keeper {
     pub(crate) recycled_max: usize,
     pub(crate) spares: usize,
     pub(crate) segment_bytes: u64,
+    /// The bytes at the front of each segment that the keeper should reserve. If they are more than
+    /// `Shared::reserved`, the disk had no space for them yet.
+    pub(crate) reserve: u64,
+    /// The segments that are not reserved whole, with their numbers and files: the present one and the
+    /// spares, and earlier ones until the next step.
+    pub(crate) growing: Vec<(u64, Arc<dyn StorageFile>)>,
     pub(crate) seed: u64,
     /// The numbers of released segments that the catalog on the disk still lists, because the disk had no
     /// space for a new catalog. The keeper removes them from the catalog in a later attempt.
@@ -106,40 +112,82 @@ impl Keeper {
         // A release drops the request for one more spare segment, because the released files may be room
         // enough; a caller that still lacks room asks again. If the request stayed, the log would report a
         // full disk although a spare exists.
+        // The same holds for a request to reserve more of the segments.
+        let reserved = self.shared.allocated().reserved;
         self.one_more = errand.release.is_empty() && (self.one_more || errand.one_more);
+        self.reserve = match errand.release.is_empty() {
+            true => self.reserve.max(errand.reserve),
+            false => reserved,
+        };
         self.top_up()
     }
 
-    /// Allocates the missing spare segments. A full disk is no error: the keeper sets `disk_full`, so that
-    /// the appender can tell its callers, and clears it in a later call that finds space.
+    /// Allocates the missing spare segments, and reserves more of the segments if a caller has asked for it.
+    /// A full disk is no error: the keeper sets `disk_full`, so that the appender can tell its callers, and
+    /// clears it in a later call that finds space.
     pub(crate) fn top_up(&mut self) -> io::Result<()> {
         let wanted = self.spares + usize::from(self.one_more);
-        while lock(&self.shared.spares).len() < wanted {
-            match self.allocate() {
-                Ok(()) => {}
-                Err(e) if is_full(&e) => {
-                    self.shared.disk_full.store(true, Ordering::Release);
-                    return Ok(());
-                }
-                Err(e) => return Err(e),
+        let mut done = Ok(());
+        while done.is_ok() && lock(&self.shared.spares).len() < wanted {
+            done = self.allocate();
+        }
+        match done.and_then(|()| self.grow()) {
+            Ok(()) => {}
+            Err(e) if is_full(&e) => {
+                self.shared.disk_full.store(true, Ordering::Release);
+                return Ok(());
             }
+            Err(e) => return Err(e),
         }
         self.one_more = false;
         self.shared.disk_full.store(false, Ordering::Release);
         Ok(())
     }
 
+    /// Reserves as much of each segment as a caller has asked for, and tells the appender only then. The
+    /// keeper leaves the sync to the log thread: the sync that makes a batch durable also makes the space
+    /// durable that the batch lies in, and a second thread that syncs the file could take an error from the
+    /// log thread.
+    fn grow(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let wanted = self.reserve.min(self.segment_bytes);
+        if wanted <= shared.allocated().reserved {
+            return Ok(());
+        }
+        let is_sealed = |n: u64| shared.segment_numbered(n).is_some_and(|s| s.is_sealed());
+        self.growing.retain(|&(n, _)| !is_sealed(n));
+        for (_, file) in &self.growing {
+            // The segments have their whole length already.
+            file.reserve_front(0, wanted)?;
+        }
+        if wanted == self.segment_bytes {
+            self.growing.clear();
+        }
+        shared.reserved.store(wanted, Ordering::Release);
+        Ok(())
+    }
+
     fn allocate(&mut self) -> io::Result<()> {
         let segment = self.next;
         let storage = Arc::clone(&self.shared.storage);
+        let reserved = self.shared.allocated().reserved;
         let file = match self.unlisted.take() {
             Some(file) => file,
-            None => self.blank(segment)?,
+            None => self.blank(segment, reserved)?,
         };
+        if reserved < self.segment_bytes {
+            // The reservation may have grown since the keeper made an unlisted file.
+            if let Err(e) = file.reserve_front(0, reserved) {
+                self.unlisted = Some(file);
+                return Err(e);
+            }
+            self.growing.push((segment, Arc::clone(&file)));
+        }
         let salt = salt(self.seed, segment);
         self.catalog.add(segment, salt);
         if let Err(e) = force_catalog(&*storage, &self.catalog) {
             self.catalog.remove(segment);
+            self.growing.retain(|&(n, _)| n != segment);
             self.unlisted = Some(file);
             return Err(e);
         }
@@ -158,11 +206,11 @@ impl Keeper {
     /// Makes the file of a new segment that no catalog lists yet, from the file of a released segment if
     /// there is one. The file is durable when this function returns. It begins with zeros, so that an
     /// opening takes it for a spare segment.
-    fn blank(&mut self, segment: u64) -> io::Result<Arc<dyn StorageFile>> {
+    fn blank(&mut self, segment: u64, reserved: u64) -> io::Result<Arc<dyn StorageFile>> {
         let (storage, wanted) = (Arc::clone(&self.shared.storage), name(segment));
         while let Some(&old) = self.recyclable.front() {
             let file = storage.open(&name(old))?;
-            match file.reserve(self.segment_bytes) {
+            match self.lengthen(&*file, reserved) {
                 Ok(()) => {
                     // The file of a released segment still has a segment header and a first batch header from
                     // its earlier use. The keeper writes zeros over both, so that the log does not read them.
@@ -185,12 +233,22 @@ impl Keeper {
             }
         }
         let file = storage.create(&wanted)?;
-        if let Err(e) = file.reserve(self.segment_bytes).and_then(|()| file.sync()) {
+        if let Err(e) = self.lengthen(&*file, reserved).and_then(|()| file.sync()) {
             storage.remove(&wanted)?;
             return Err(e);
         }
         count(&self.shared.counters.allocated);
         Ok(file)
+    }
+
+    /// Gives a file that no catalog lists the length of a segment, and reserves disk space for its first
+    /// `reserved` bytes.
+    fn lengthen(&self, file: &dyn StorageFile, reserved: u64) -> io::Result<()> {
+        // The file of a released segment may be longer than a segment, because it holds an index.
+        match reserved < self.segment_bytes && file.bytes()? <= self.segment_bytes {
+            true => file.reserve_front(self.segment_bytes, reserved),
+            false => file.reserve(self.segment_bytes),
+        }
     }
 
     /// Releases segments: takes them first out of the table, so that no new reader finds them, and then
@@ -227,6 +285,7 @@ impl Keeper {
             Err(e) if is_full(&e) => return Ok(()),
             Err(e) => return Err(e),
         }
+        self.growing.retain(|(n, _)| !self.deferred.contains(n));
         self.recyclable.extend(std::mem::take(&mut self.deferred));
         keep_reserve(&*storage, &self.catalog)
     }

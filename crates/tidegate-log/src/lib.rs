@@ -37,6 +37,7 @@ mod error;
 mod examine;
 mod gather;
 mod group_index;
+mod growth;
 mod index;
 mod keeper;
 mod load;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use tidegate::Clock;
@@ -14,6 +15,7 @@ use crate::append::{Appender, Now};
 use crate::catalog::Catalog;
 use crate::driver::Driver;
 use crate::gather::Gather;
+use crate::growth::Growth;
 use crate::index::{IndexBuilder, RecordInfo};
 use crate::keeper::{Keeper, force_catalog, keep_reserve, tidy};
 use crate::load::{
@@ -22,9 +24,9 @@ use crate::load::{
 use crate::options::room;
 use crate::planner::Planner;
 use crate::recovery::{SegmentBytes, Verdict};
-use crate::segment::{SegmentHeader, name};
+use crate::segment::{PAGE, SegmentHeader, name, offset};
 use crate::shared::{Segment, Shared, Spare, lock};
-use crate::storage::{Storage, StorageFile, read_all};
+use crate::storage::{Storage, StorageFile, is_full, read_all};
 use crate::writer::Writer;
 use crate::{Log, Lsn, OpenError, Options};
 
@@ -68,6 +70,8 @@ struct Tail {
     segment: Arc<Segment>,
     index: IndexBuilder,
     room: u64,
+    /// True if the segment does not grow with later ones: it is sealed, or has another length.
+    whole: bool,
 }
 
 /// The segments of the log, as the opening loaded them from their files, from which it assembles the open
@@ -189,12 +193,26 @@ fn assemble(
     }
     let waker = std::mem::replace(&mut options.waker, Box::new(|| ()));
     let shared = Arc::new(Shared::new(storage, end, now.clone(), waker));
+    let growth = Growth::new(options.first_bytes, options.segment_bytes);
+    let mut tail = loaded.tail;
+    let reserved = match &mut tail {
+        Some(tail) => reserve_tail(tail, growth, end)?,
+        None => growth.at(end),
+    };
+    shared.reserved.store(reserved, Ordering::Release);
     let mut keeper = keeper(&shared, &options, catalog, following)?;
+    keeper.reserve = growth.at(end);
     for segment in loaded.segments {
         shared.insert(segment);
     }
-    let tail = match loaded.tail {
-        Some(tail) => tail,
+    let tail = match tail {
+        Some(tail) => {
+            if !growth.is_whole(reserved) && !tail.whole {
+                let file = Arc::clone(&tail.segment.file);
+                keeper.growing.push((tail.segment.header.segment, file));
+            }
+            tail
+        }
         None => first_segment(&shared, end)?,
     };
     keeper
@@ -202,7 +220,7 @@ fn assemble(
         .map_err(OpenError::io("allocating a segment"))?;
     let here = tail.segment.header;
     let following = following + u64::from(here.segment == following);
-    let place = (here.segment, here.base, tail.room);
+    let place = (here.segment, here.base, tail.room, tail.whole);
     let planner = Planner::new(place, end, following, options.segment_bytes);
     let queue = Builder::new(options.pending_batches_max)
         .wait(Wait::Park)
@@ -227,6 +245,8 @@ fn assemble(
             pending_bytes_max: options.pending_bytes_max,
             pending_batches_max: options.pending_batches_max,
             spares: options.spares,
+            growth,
+            asked_bytes: 0,
             threads: Vec::new(),
         },
         recovery: loaded.recovery,
@@ -268,6 +288,8 @@ fn keeper(
         recycled_max: options.recycled_max,
         spares: options.spares,
         segment_bytes: options.segment_bytes,
+        reserve: 0,
+        growing: Vec::new(),
         seed: options
             .seed
             .unwrap_or_else(|| RandomState::new().hash_one(0)),
@@ -313,7 +335,42 @@ fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
         segment,
         index: IndexBuilder::new(base),
         room: room(header.bytes),
+        whole: false,
     })
+}
+
+/// Reserves disk space for the front of the segment in which the writer continues, because a crash may have
+/// lost what the last run reserved. Returns the bytes that are reserved of each segment from this one on. On
+/// a full disk they are less than the log's end calls for, and at least the part that holds batches.
+fn reserve_tail(tail: &mut Tail, growth: Growth, end: Lsn) -> Result<u64, OpenError> {
+    let header = tail.segment.header;
+    let file = &tail.segment.file;
+    let failed = OpenError::io("reserving space");
+    if tail.whole {
+        return Ok(growth.at(end));
+    }
+    if !growth.suits(header.bytes) {
+        // The segment has the length that an earlier run gave it, so the steps do not suit it.
+        tail.whole = true;
+        match file.reserve_front(0, header.bytes) {
+            Err(e) if is_full(&e) => tail.room = end.since(header.base),
+            reserved => reserved.map_err(failed)?,
+        }
+        return Ok(growth.at(end));
+    }
+    let least = offset(header.base, end).next_multiple_of(PAGE);
+    let mut wanted = growth.at(end);
+    loop {
+        match file.reserve_front(0, wanted) {
+            Ok(()) => return Ok(wanted),
+            Err(e) if is_full(&e) && wanted > least => {
+                wanted = (wanted / 2).next_multiple_of(PAGE).max(least);
+            }
+            // The file has this part already, so the next batch goes into the next segment.
+            Err(e) if is_full(&e) => return Ok(least),
+            Err(e) => return Err(failed(e)),
+        }
+    }
 }
 
 /// Reads every segment of the log for an opening, and calls `visit` with the records from `visit_from` on.
@@ -382,6 +439,7 @@ fn load(
                     true => content.end.since(header.base),
                     false => room(header.bytes),
                 },
+                whole: content.sealed,
             });
         }
     }

@@ -21,6 +21,7 @@ pub const SYNC_BYTES_MAX: u64 = 8 << 20;
 /// The options with which a caller opens a log; each has a default.
 pub struct Options {
     pub(crate) segment_bytes: u64,
+    pub(crate) first_bytes: u64,
     pub(crate) pending_bytes_max: u64,
     pub(crate) pending_batches_max: usize,
     pub(crate) sync_bytes_max: u64,
@@ -40,6 +41,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             segment_bytes: 64 << 20,
+            first_bytes: 1 << 20,
             pending_bytes_max: 16 << 20,
             pending_batches_max: 4096,
             sync_bytes_max: SYNC_BYTES_MAX,
@@ -64,6 +66,16 @@ impl Options {
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
+        self
+    }
+
+    /// Sets the disk space in bytes that the log reserves for each segment while the log is new: whole pages
+    /// of 4096 bytes, at least two of them; 1 MiB if not set. The keeper doubles this space, ahead of the
+    /// appends, until it reserves whole segments. A log that holds half a segment has reached that state for
+    /// good. A greater number saves the first appends of a busy log these steps.
+    #[must_use]
+    pub const fn first_bytes(mut self, bytes: u64) -> Self {
+        self.first_bytes = bytes;
         self
     }
 
@@ -186,6 +198,11 @@ impl Options {
                 "segment_bytes must be a multiple of 4096, at least 16384 and at most 1 GiB",
             ));
         }
+        if !self.first_bytes.is_multiple_of(PAGE) || self.first_bytes < 2 * PAGE {
+            return Err(OpenError::Options(
+                "first_bytes must be a multiple of 4096, at least 8192",
+            ));
+        }
         if self.spares == 0 || self.pending_batches_max == 0 || self.sync_bytes_max == 0 {
             return Err(OpenError::Options(
                 "spares, pending_batches_max and sync_bytes_max must be at least 1",
@@ -225,7 +242,7 @@ impl Options {
 
 /// Returns the number of bytes that the batches of a segment may take together, so that the planner does not
 /// overfill a segment. A segment of `segment_bytes` bytes also holds the page of its header, and a marker
-/// behind the last batch.
+/// behind the last batch. The same holds for the reserved front of a segment.
 pub(crate) const fn room(segment_bytes: u64) -> u64 {
-    segment_bytes - FIRST_BATCH - BATCH_HEADER as u64
+    segment_bytes.saturating_sub(FIRST_BATCH + BATCH_HEADER as u64)
 }

@@ -14,6 +14,9 @@ pub(crate) struct Planner {
     next: Lsn,
     /// The bytes of batches that the current segment can hold in all, including those already placed in it.
     room: u64,
+    /// True if the disk space of the whole current segment is reserved, because the segment has another
+    /// length than later ones.
+    whole: bool,
     /// The number of the segment that the planner uses when the current one is full. Later segments have the
     /// next higher numbers.
     following: u64,
@@ -30,16 +33,29 @@ pub(crate) struct Place {
     pub(crate) at: Lsn,
 }
 
-/// The error of the planner if a batch needs the next segment before the keeper has allocated that segment.
+/// The error of the planner if a batch needs the next segment before the keeper has allocated that segment,
+/// or a part of a segment before the keeper has reserved it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSegment;
 
+/// The disk space that the keeper has allocated for the log, in which the planner may place batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allocated {
+    /// The highest number of an allocated segment.
+    pub(crate) ready: u64,
+    /// The number of bytes at the front of each segment for which disk space is reserved.
+    pub(crate) reserved: u64,
+    /// True if the keeper found no disk space for more.
+    pub(crate) disk_full: bool,
+}
+
 impl Planner {
     /// Creates a planner that places the next batch at `next`, in the segment that begins at `base` and holds
-    /// `room_bytes` bytes of batches. Behind that segment come the segments from the number `following` on,
-    /// with files of `segment_bytes` bytes each.
+    /// `room_bytes` bytes of batches. If the segment is `whole`, all of its disk space is reserved. Behind
+    /// that segment come the segments from the number `following` on, with files of `segment_bytes` bytes
+    /// each.
     pub(crate) const fn new(
-        (segment, base, room_bytes): (u64, Lsn, u64),
+        (segment, base, room_bytes, whole): (u64, Lsn, u64, bool),
         next: Lsn,
         following: u64,
         segment_bytes: u64,
@@ -49,6 +65,7 @@ impl Planner {
             base,
             next,
             room: room_bytes,
+            whole,
             following,
             room_following: room(segment_bytes),
         }
@@ -60,10 +77,26 @@ impl Planner {
         self.room_following
     }
 
-    /// Returns the number of bytes of batches for which the segments with numbers up to `ready`, which are
-    /// allocated, still have room. The appender refuses batches beyond that.
-    pub(crate) const fn left(&self, ready: u64) -> u64 {
-        self.room - self.next.since(self.base) + self.ahead(ready) * self.room_following
+    /// Returns the position at which the next batch begins.
+    pub(crate) const fn next(&self) -> Lsn {
+        self.next
+    }
+
+    /// Returns the number of bytes of batches for which the allocated segments still have reserved room. The
+    /// appender refuses batches beyond that.
+    pub(crate) fn left(&self, allocated: Allocated) -> u64 {
+        let here = self.reserved_room(allocated);
+        let following = self.room_following.min(room(allocated.reserved));
+        here.saturating_sub(self.next.since(self.base)) + self.ahead(allocated.ready) * following
+    }
+
+    /// Returns the number of bytes of batches for which the reserved part of the current segment has room in
+    /// all.
+    fn reserved_room(&self, allocated: Allocated) -> u64 {
+        match self.whole {
+            true => self.room,
+            false => self.room.min(room(allocated.reserved)),
+        }
     }
 
     /// Returns the number of allocated segments, with numbers up to `ready`, in which the planner has placed
@@ -72,17 +105,25 @@ impl Planner {
         (ready + 1).saturating_sub(self.following)
     }
 
-    /// Places a batch of `bytes` bytes into one of the allocated segments, which have numbers up to `ready`.
-    /// Changes nothing if these segments have no room for the batch.
-    pub(crate) fn place(&mut self, bytes: u64, ready: u64) -> Result<Place, NoSegment> {
-        if self.next.since(self.base) + bytes > self.room {
-            if self.following > ready {
+    /// Places a batch of `bytes` bytes into the reserved part of one of the allocated segments. Changes
+    /// nothing if these parts have no room for the batch.
+    ///
+    /// A batch that fits into the current segment waits until the keeper has reserved more of it. On a full
+    /// disk the keeper cannot, so the planner leaves the rest of the current segment unused, and the batch
+    /// gets the room that is reserved in the next one.
+    pub(crate) fn place(&mut self, bytes: u64, allocated: Allocated) -> Result<Place, NoSegment> {
+        let behind = self.next.since(self.base) + bytes;
+        if behind > self.reserved_room(allocated) {
+            let waits = behind <= self.room && !allocated.disk_full;
+            let ready = self.following <= allocated.ready && bytes <= room(allocated.reserved);
+            if waits || !ready {
                 return Err(NoSegment);
             }
             self.segment = self.following;
             self.following += 1;
             self.base = self.next;
             self.room = self.room_following;
+            self.whole = false;
         }
         let at = self.next;
         self.next = at.after(bytes);
@@ -100,15 +141,55 @@ mod tests {
 
     #[test]
     fn positions_follow_each_other_across_segments() {
-        let here = (4, Lsn::new(100), room(16384));
+        let here = (4, Lsn::new(100), room(16384), false);
+        let up_to = |ready| Allocated {
+            ready,
+            reserved: 16384,
+            disk_full: false,
+        };
         let mut p = Planner::new(here, Lsn::new(160), 6, 16384);
-        let place = p.place(1000, 4).unwrap();
+        let place = p.place(1000, up_to(4)).unwrap();
         assert_eq!((place.segment, place.at), (4, Lsn::new(160)));
         let before = p.next;
-        assert_eq!(p.place(p.most(), 5), Err(NoSegment));
-        let place = p.place(p.most(), 6).unwrap();
+        assert_eq!(p.place(p.most(), up_to(5)), Err(NoSegment));
+        let place = p.place(p.most(), up_to(6)).unwrap();
         assert_eq!((place.segment, place.base, place.at), (6, before, before));
-        assert_eq!(p.place(8, 6), Err(NoSegment), "exactly full");
-        assert_eq!((p.left(6), p.left(8)), (0, 2 * p.most()));
+        assert_eq!(p.place(8, up_to(6)), Err(NoSegment), "exactly full");
+        assert_eq!((p.left(up_to(6)), p.left(up_to(8))), (0, 2 * p.most()));
+    }
+    #[test]
+    fn a_batch_waits_for_the_reservation_and_on_a_full_disk_takes_the_next_segment() {
+        let here = (0, Lsn::ZERO, room(65536), false);
+        let mut p = Planner::new(here, Lsn::ZERO, 1, 65536);
+        let mut now = Allocated {
+            ready: 1,
+            reserved: 16384,
+            disk_full: false,
+        };
+        let reserved = room(16384);
+        assert_eq!(p.left(now), 2 * reserved);
+        p.place(reserved, now).unwrap();
+        assert_eq!(p.place(8, now), Err(NoSegment), "not reserved yet");
+        now.disk_full = true;
+        assert_eq!(p.clone().place(8, now).unwrap().segment, 1);
+        assert_eq!(p.place(reserved + 8, now), Err(NoSegment));
+        now.reserved = 32768;
+        assert_eq!(p.place(8, now).unwrap().segment, 0);
+        assert_eq!(p.left(now), 2 * room(32768) - reserved - 8);
+    }
+
+    #[test]
+    fn a_segment_that_is_reserved_whole_is_filled() {
+        let here = (0, Lsn::ZERO, room(65536), true);
+        let mut p = Planner::new(here, Lsn::ZERO, 1, 16384);
+        let now = Allocated {
+            ready: 1,
+            reserved: 8192,
+            disk_full: false,
+        };
+        p.place(room(65536), now).unwrap();
+        assert_eq!(p.left(now), room(8192));
+        assert_eq!(p.place(8, now).unwrap().segment, 1);
+        assert_eq!(p.place(room(8192), now), Err(NoSegment));
     }
 }

@@ -15,6 +15,7 @@ use tidegate::controller::Snapshot;
 use crate::append::Now;
 use crate::duty::Passing;
 use crate::options::Waker;
+use crate::planner::Allocated;
 use crate::record::Seed;
 use crate::segment::SegmentHeader;
 use crate::storage::{Storage, StorageFile};
@@ -105,8 +106,11 @@ pub(crate) struct Shared {
     /// The highest number of an allocated segment: the appender may place batches into segments up to this
     /// number.
     pub(crate) ready: AtomicU64,
-    /// True if the keeper's last attempt to allocate a segment found no disk space, so that the appender can
-    /// tell its callers.
+    /// The number of bytes at the front of each segment, from the present one on, for which the keeper has
+    /// reserved disk space. It only grows, up to the length of a segment.
+    pub(crate) reserved: AtomicU64,
+    /// True if the keeper's last attempt to allocate a segment, or to reserve more of the segments, found no
+    /// disk space, so that the appender can tell its callers.
     pub(crate) disk_full: AtomicBool,
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) pending_batches: AtomicUsize,
@@ -133,6 +137,7 @@ impl Shared {
             segments: RwLock::default(),
             spares: Mutex::default(),
             ready: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
             disk_full: AtomicBool::new(false),
             pending_bytes: AtomicU64::new(0),
             pending_batches: AtomicUsize::new(0),
@@ -160,6 +165,15 @@ impl Shared {
     /// Sets the durable position: everything in the log before `lsn` is durable, and readers may read it.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         self.durable.store(lsn.get(), Ordering::Release);
+    }
+
+    /// Returns the disk space that the planner may use at this moment.
+    pub(crate) fn allocated(&self) -> Allocated {
+        Allocated {
+            ready: self.ready.load(Ordering::Acquire),
+            reserved: self.reserved.load(Ordering::Acquire),
+            disk_full: self.disk_full.load(Ordering::Acquire),
+        }
     }
 
     pub(crate) fn failure(&self) -> Option<&Failure> {
@@ -270,6 +284,9 @@ pub(crate) struct Errand {
     pub(crate) top_up: bool,
     /// True if the keeper must allocate one spare segment more than usual, because a caller needs more room.
     pub(crate) one_more: bool,
+    /// The number of bytes at the front of each segment that the keeper must reserve at least; 0 if no caller
+    /// needs more than is reserved.
+    pub(crate) reserve: u64,
     /// The numbers of the segments that the keeper must release, because no caller needs them any more.
     pub(crate) release: Vec<u64>,
     /// True if the keeper must end, because the log is closing.

@@ -70,6 +70,10 @@ struct Inode {
     dirty: BTreeSet<usize>,
     /// The ranges of the file's bytes that a test has damaged: every read of such a byte fails.
     spoiled: Vec<Range<usize>>,
+    /// The sectors of the file without disk space: neither a reservation nor a write has given them any.
+    holes: BTreeSet<usize>,
+    /// The holes as a crash leaves them: a reservation is durable after the next sync of the file.
+    durable_holes: BTreeSet<usize>,
 }
 
 /// The cost of the simulated disk's work, in nanoseconds of its virtual time, so that a simulation can
@@ -125,6 +129,15 @@ impl SimDisk {
     /// this bound, writes fail. `None` removes the bound.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
+    }
+
+    /// Returns the bytes of disk space that all files take together: less than their lengths if the log has
+    /// reserved only the fronts of some.
+    #[must_use]
+    pub fn space(&self) -> u64 {
+        let state = self.state();
+        let used = state.names.values().map(|&at| state.files[at].space());
+        used.sum::<usize>() as u64
     }
 
     /// Simulates a failing disk: lets this many more syncs of files succeed, and makes all later ones fail.
@@ -241,9 +254,13 @@ impl SimDisk {
             for sector in std::mem::take(&mut inode.dirty) {
                 if kept(name, sector) {
                     inode.persist(sector);
+                    inode.durable_holes.remove(&sector);
                 }
             }
             // The length of a file survives the crash, because a file system keeps the length in its journal.
+            // A sector that survives has its space. The space of other sectors survives if a sync covered its
+            // reservation.
+            inode.holes = std::mem::take(&mut inode.durable_holes);
             inode.durable.resize(inode.cached.len(), 0);
             inode.cached.clone_from(&inode.durable);
             after.names.insert(name.clone(), after.files.len());
@@ -300,6 +317,8 @@ impl SimDisk {
             durable: bytes,
             dirty: BTreeSet::new(),
             spoiled: Vec::new(),
+            holes: BTreeSet::new(),
+            durable_holes: BTreeSet::new(),
         };
         let at = state.files.len();
         state.files.push(inode);
@@ -371,7 +390,27 @@ impl Inode {
             self.cached.resize(end, 0);
         }
         self.cached[at..end].copy_from_slice(bytes);
-        self.dirty.extend(at / SECTOR..end.div_ceil(SECTOR));
+        let sectors = at / SECTOR..end.div_ceil(SECTOR);
+        self.fill(sectors.clone());
+        self.dirty.extend(sectors);
+    }
+
+    /// Gives these sectors disk space.
+    fn fill(&mut self, sectors: Range<usize>) {
+        let filled: Vec<usize> = self.holes.range(sectors).copied().collect();
+        for sector in filled {
+            self.holes.remove(&sector);
+        }
+    }
+
+    /// Returns the bytes of disk space that the file lacks in these sectors.
+    fn missing(&self, sectors: Range<usize>) -> usize {
+        self.holes.range(sectors).count() * SECTOR
+    }
+
+    /// Returns the bytes of disk space that the file takes.
+    fn space(&self) -> usize {
+        self.cached.len().saturating_sub(self.holes.len() * SECTOR)
     }
 }
 
@@ -392,11 +431,7 @@ impl State {
     }
 
     fn room_for(&self, more: usize) -> io::Result<()> {
-        let used: usize = self
-            .names
-            .values()
-            .map(|&at| self.files[at].cached.len())
-            .sum();
+        let used: usize = self.names.values().map(|&at| self.files[at].space()).sum();
         match self.capacity {
             Some(capacity) if (used + more) as u64 > capacity => {
                 Err(io::ErrorKind::StorageFull.into())
@@ -475,9 +510,11 @@ impl StorageFile for SimFile {
         let failed = state
             .fail_writes_from
             .is_some_and(|n| state.counts.writes >= n);
-        let grown =
-            (at as usize + bytes.len()).saturating_sub(state.files[self.inode].cached.len());
-        state.room_for(grown)?;
+        let end = at as usize + bytes.len();
+        let inode = &state.files[self.inode];
+        let grown = end.saturating_sub(inode.cached.len());
+        let filled = inode.missing(at as usize / SECTOR..end.div_ceil(SECTOR));
+        state.room_for(grown + filled)?;
         if let Err(e) = state.change() {
             if state.crash_at == Some(state.changes - 1) {
                 state.crashed = Some(CrashedWrite {
@@ -538,6 +575,7 @@ impl StorageFile for SimFile {
             return Err(io::Error::other("simulated sync error"));
         }
         dirty.into_iter().for_each(|sector| inode.persist(sector));
+        inode.durable_holes = inode.holes.clone();
         Ok(())
     }
 
@@ -554,12 +592,34 @@ impl StorageFile for SimFile {
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let had = state.files[self.inode].cached.len();
-        state.room_for((bytes as usize).saturating_sub(had))?;
+        let inode = &state.files[self.inode];
+        let grown = (bytes as usize).saturating_sub(inode.cached.len());
+        let filled = inode.missing(0..(bytes as usize).div_ceil(SECTOR));
+        state.room_for(grown + filled)?;
         state.change()?;
         let inode = &mut state.files[self.inode];
         inode.cached.resize(bytes as usize, 0);
         inode.durable.resize(bytes as usize, 0);
+        inode.holes.clear();
+        Ok(())
+    }
+
+    fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let inode = &state.files[self.inode];
+        let had = inode.cached.len();
+        let bytes = had.max(bytes as usize);
+        let front = 0..(front as usize).min(bytes).div_ceil(SECTOR);
+        let holes = had.div_ceil(SECTOR)..bytes.div_ceil(SECTOR);
+        let new = front.end.saturating_sub(holes.start) * SECTOR;
+        state.room_for(inode.missing(front.clone()) + new)?;
+        state.change()?;
+        let inode = &mut state.files[self.inode];
+        inode.cached.resize(bytes, 0);
+        inode.durable.resize(bytes, 0);
+        inode.holes.extend(holes.clone());
+        inode.durable_holes.extend(holes);
+        inode.fill(front);
         Ok(())
     }
 
@@ -571,6 +631,32 @@ impl StorageFile for SimFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::is_full;
+
+    #[test]
+    fn space_that_is_reserved_in_steps_is_lost_in_a_crash_before_the_next_sync() {
+        let disk = SimDisk::new();
+        let file = disk.create("a").unwrap();
+        let sector = SECTOR as u64;
+        file.reserve_front(8 * sector, 2 * sector).unwrap();
+        file.sync().unwrap();
+        disk.sync_names().unwrap();
+        assert_eq!(
+            (disk.space(), file.bytes().unwrap()),
+            (2 * sector, 8 * sector)
+        );
+        disk.set_capacity(Some(3 * sector));
+        assert!(file.reserve_front(0, 4 * sector).is_err());
+        file.reserve_front(0, 3 * sector).unwrap();
+        file.write_at(&[IoSlice::new(&[1; SECTOR])], 2 * sector)
+            .unwrap();
+        let behind = file.write_at(&[IoSlice::new(&[1; SECTOR])], 4 * sector);
+        assert!(is_full(&behind.unwrap_err()));
+        assert_eq!(disk.crash(true, |_, _| false).space(), 2 * sector);
+        assert_eq!(disk.crash(true, |_, _| true).space(), 3 * sector);
+        file.sync().unwrap();
+        assert_eq!(disk.crash(true, |_, _| false).space(), 3 * sector);
+    }
 
     #[test]
     fn a_crash_keeps_what_was_synced_and_what_is_chosen() {

@@ -91,6 +91,15 @@ pub trait StorageFile: Send + Sync {
     /// [`io::ErrorKind::StorageFull`] if there is no space, or the system's error.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
+    /// Makes the file at least `bytes` bytes long, and reserves disk space for its first `front` bytes, so
+    /// that later writes there need no more space. Never shortens the file and never changes its bytes,
+    /// because the log may be writing to it. The new part reads as zeros. A storage that cannot reserve space
+    /// in this way reserves all of the part by which it lengthens the file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`] if there is no space, or the system's error.
+    fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()>;
+
     /// Returns the length of the file in bytes, so that a reader knows how much to read.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ const SEED: u64 = 5;
 fn options() -> Options {
     Options::default()
         .segment_bytes(256 << 10)
+        .first_bytes(16 << 10)
         .pending_batches_max(64)
 }
 

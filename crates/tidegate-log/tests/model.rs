@@ -59,7 +59,8 @@ struct World {
 }
 
 fn small() -> Options {
-    options().recycled_max(2)
+    // The log reserves its first segment in two steps.
+    options().recycled_max(2).first_bytes(8 << 10)
 }
 
 impl World {

@@ -154,6 +154,11 @@ impl StorageFile for WatchedFile {
         self.file.reserve(bytes)
     }
 
+    fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()> {
+        self.changes.begin();
+        self.file.reserve_front(bytes, front)
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         self.file.bytes()
     }

@@ -15,7 +15,7 @@ use tidegate_log::{Lsn, Storage, StorageFile, is_full};
 use super::Waker;
 use super::checkpoint::{self, CheckpointError, Encoder, Header};
 use super::error::OpenError;
-use super::reserve::Reserve;
+use super::reserve::{Reserve, wanted_bytes};
 use super::worker::{By, Worker};
 use crate::replica::Index;
 
@@ -123,8 +123,7 @@ enum Job {
         parts: Parts,
         kept: Vec<Kept>,
     },
-    /// The thread must give the reserve file its length, which depends on the last checkpoint. The field is
-    /// the length of that checkpoint in bytes.
+    /// The thread must give the reserve file this length in bytes.
     Reserve(u64),
 }
 
@@ -151,17 +150,16 @@ impl Checkpoints {
         storage: Arc<dyn Storage>,
         naming: Naming,
         kept: Vec<Kept>,
-        reserve_bytes_min: u64,
         waker: Waker,
     ) -> io::Result<Self> {
         let done = Done::default();
         let told = Arc::clone(&done);
-        let reserve = Reserve::new(naming.reserve(), reserve_bytes_min);
+        let reserve = Reserve::new(naming.reserve());
         let kept_back = Arc::clone(&reserve);
         let worker = Worker::start(by, "checkpoints", JOBS_MAX, move |job| {
             let outcome = match job {
-                Job::Reserve(last) => {
-                    kept_back.make(&*storage, last);
+                Job::Reserve(bytes) => {
+                    kept_back.make(&*storage, bytes);
                     return waker();
                 }
                 Job::Write {
@@ -243,11 +241,13 @@ impl Checkpoints {
     }
 
     /// Makes the checkpoint thread give the reserve file the length that the next checkpoint may need on a
-    /// full disk. Returns false if the file has this length already, or if such a job waits or runs.
-    pub(super) fn keep_reserve(&self) -> bool {
+    /// full disk, at least `least` bytes. Returns false if the file has this length already, or if such a job
+    /// waits or runs.
+    pub(super) fn keep_reserve(&self, least: u64) -> bool {
         let last = self.kept.last().map_or(0, |k| k.bytes);
-        let begins = self.reserve.begin(last);
-        if begins && !self.worker.ask(Job::Reserve(last)) {
+        let wanted = wanted_bytes(least, last);
+        let begins = self.reserve.begin(wanted);
+        if begins && !self.worker.ask(Job::Reserve(wanted)) {
             self.reserve.cancel();
         }
         begins

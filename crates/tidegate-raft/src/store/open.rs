@@ -69,9 +69,6 @@ const SYNC_BOUNDS: Bounds = Bounds {
     age_max: Duration::from_secs(1),
     in_flight_max: None,
 };
-/// The divisor that gives the least length of a group's checkpoint reserve: the store divides the length of
-/// a segment by it.
-const KEPT_BACK_SHARE: u64 = 16;
 /// The number of bytes of the log that the replay reads at once, to save system calls.
 const REPLAY_BYTES: usize = 4 << 20;
 
@@ -92,6 +89,9 @@ pub struct Options {
     /// The length of a segment of the log, in bytes: whole pages of 4096 bytes. The store frees disk space
     /// by whole segments.
     pub segment_bytes: u64,
+    /// The disk space in bytes that the log reserves for each segment while the log is new; see
+    /// [`tidegate_log::Options::first_bytes`].
+    pub first_bytes: u64,
     /// The greatest number of bytes of entries that the leader of a group may have proposed and not applied
     /// yet.
     pub uncommitted_bytes_max: u64,
@@ -136,6 +136,7 @@ impl Default for Options {
             rejoined: None,
             begun: false,
             segment_bytes: 64 << 20,
+            first_bytes: 1 << 20,
             uncommitted_bytes_max: 16 << 20,
             tail_bytes_max: 32 << 20,
             read_bytes_max: 32 << 20,
@@ -276,6 +277,7 @@ impl Opening {
         let wake = Arc::clone(&waker);
         let mut log_options = tidegate_log::Options::default()
             .segment_bytes(options.segment_bytes)
+            .first_bytes(options.first_bytes)
             .must_be_there(was_opened || options.begun)
             .waker(move || wake());
         if let Some(seed) = options.seed {
@@ -644,7 +646,6 @@ impl Replayed {
             Arc::clone(storage),
             self.found.naming,
             self.found.kept,
-            options.segment_bytes / KEPT_BACK_SHARE,
             Arc::clone(waker),
         );
         Ok(Member {

@@ -12,12 +12,17 @@ use tidegate_log::{Storage, is_full};
 /// larger.
 const GROWTH: u64 = 2;
 
+/// Returns the length in bytes that the reserve file should have: room for a checkpoint larger than the last
+/// one, which has `last` bytes, and at least `least` bytes.
+pub(super) fn wanted_bytes(least: u64, last: u64) -> u64 {
+    least.max(GROWTH * last)
+}
+
 /// The reserve file for a group's next checkpoint. The event loop, which decides about the reserve, and the
 /// checkpoint thread share this value.
 #[derive(Debug)]
 pub(super) struct Reserve {
     name: String,
-    bytes_min: u64,
     /// The length of the reserve file in bytes, as far as the process knows; 0 before the thread has made
     /// the file.
     bytes: AtomicU64,
@@ -26,19 +31,12 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    pub(super) fn new(name: String, bytes_min: u64) -> Arc<Self> {
+    pub(super) fn new(name: String) -> Arc<Self> {
         Arc::new(Self {
             name,
-            bytes_min,
             bytes: AtomicU64::new(0),
             asked: AtomicBool::new(false),
         })
-    }
-
-    /// Returns the length in bytes that the reserve file should have, given that the last checkpoint has
-    /// `last` bytes.
-    fn wanted(&self, last: u64) -> u64 {
-        self.bytes_min.max(GROWTH * last)
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -46,10 +44,10 @@ impl Reserve {
     }
 
     /// Returns whether the caller must hand a job that calls [`make`](Self::make) to the checkpoint thread:
-    /// the reserve does not have the wanted length, and no such job waits or runs. Before it returns `true`,
-    /// also marks the job as waiting.
-    pub(super) fn begin(&self, last: u64) -> bool {
-        self.bytes() != self.wanted(last) && !self.asked.swap(true, Ordering::AcqRel)
+    /// the reserve does not have the `wanted` length, and no such job waits or runs. Before it returns
+    /// `true`, also marks the job as waiting.
+    pub(super) fn begin(&self, wanted: u64) -> bool {
+        self.bytes() != wanted && !self.asked.swap(true, Ordering::AcqRel)
     }
 
     /// Takes back the note that a job to make the reserve waits, because the checkpoint thread did not accept
@@ -58,10 +56,10 @@ impl Reserve {
         self.asked.store(false, Ordering::Release);
     }
 
-    /// Extends or cuts the reserve file to the length for a last checkpoint of `last` bytes. If the disk has
-    /// no space for that, the file keeps its length.
-    pub(super) fn make(&self, storage: &dyn Storage, last: u64) {
-        if let Err(error) = self.try_make(storage, self.wanted(last))
+    /// Extends or cuts the reserve file to this length. If the disk has no space for that, the file keeps its
+    /// length.
+    pub(super) fn make(&self, storage: &dyn Storage, wanted: u64) {
+        if let Err(error) = self.try_make(storage, wanted)
             && !is_full(&error)
         {
             tracing::warn!(

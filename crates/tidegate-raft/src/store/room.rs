@@ -16,8 +16,9 @@ use super::Store;
 use crate::replica::records::{self, HardState, KIND_ENTRY};
 use crate::replica::{EntryId, Index, Message, MessageType, Term};
 
-/// The divisor that gives the reserve: the store divides the length of a segment by it, and keeps that much
-/// free for elections and for entries that free space.
+/// The divisor that gives the reserve: the store divides the part of a segment by it for which the log has
+/// reserved disk space, in time the whole segment, and keeps that much free for elections and for entries
+/// that free space.
 const RESERVED_SHARE: u64 = 4;
 /// The divisor that gives this node's own part of the reserve: the store divides the length of the reserve
 /// by it. Entries that another node proposed as leader may not use this part, even if they free space.
@@ -56,14 +57,14 @@ pub(super) enum Admission {
 impl Store {
     /// Returns the number of bytes of the allocated segments that the store reserves for elections and for
     /// entries that free space.
-    pub(super) const fn reserve_bytes(&self) -> u64 {
-        self.options.segment_bytes / RESERVED_SHARE
+    pub(super) fn reserve_bytes(&self) -> u64 {
+        self.appender.reserved_bytes() / RESERVED_SHARE
     }
 
     /// Returns the number of bytes of the reserve that entries of other leaders may not use. Such entries may
     /// use the other part, because entries that free space may follow them. But without any reserve of its
     /// own, this node could neither empty streams that only it holds, nor copy messages forward.
-    pub(super) const fn reserve_bytes_led_elsewhere(&self) -> u64 {
+    pub(super) fn reserve_bytes_led_elsewhere(&self) -> u64 {
         self.reserve_bytes() / LED_ELSEWHERE_SHARE
     }
 

@@ -89,6 +89,10 @@ impl StorageFile for SlowFile {
         self.inner.reserve(bytes)
     }
 
+    fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()> {
+        self.inner.reserve_front(bytes, front)
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         self.inner.bytes()
     }

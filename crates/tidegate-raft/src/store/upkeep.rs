@@ -27,6 +27,9 @@ const LIVE_SHARE_MAX: f64 = 0.25;
 /// The factor that decides when a checkpoint is due: once the log has grown by this many times the last
 /// checkpoint's bytes. So the writes of checkpoints stay a fixed share of all writes.
 pub(super) const GROWTH: u64 = 4;
+/// The divisor that gives the least length of a group's checkpoint reserve: the store divides the part of a
+/// segment by it for which the log has reserved disk space, in time the whole segment.
+const KEPT_BACK_SHARE: u64 = 16;
 /// The growth of the log, in bytes, after which the store tries again to give a checkpoint's reserve its
 /// wanted length.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
@@ -307,8 +310,9 @@ impl Store {
     /// constant attempts would compete for the space that a full disk has left.
     fn keep_reserve(&mut self, at: GroupSlot) {
         let durable = self.log.durable();
+        let least = self.appender.reserved_bytes() / KEPT_BACK_SHARE;
         let member = &mut self.members[at];
-        if durable >= member.keep_back_at && member.checkpoints.keep_reserve() {
+        if durable >= member.keep_back_at && member.checkpoints.keep_reserve(least) {
             member.keep_back_at = durable.after(KEEP_BACK_STEP_BYTES);
         }
     }

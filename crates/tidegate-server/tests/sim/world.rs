@@ -696,7 +696,7 @@ impl Node {
         let id = n as u64 + 1;
         let has = |group: &&GroupOf| group.members.contains(&id);
         let groups: Vec<GroupOf> = groups.iter().filter(has).cloned().collect();
-        let options = Options {
+        let mut options = Options {
             segment_bytes: dice.pick(&[32, 64, 128]) << 10,
             checkpoint_bytes_min: dice.pick(&[16, 64, 256]) << 10,
             tail_bytes_max: dice.pick(&[4, 64, 32 << 10]) << 10,
@@ -704,6 +704,10 @@ impl Node {
             seed: Some(dice.next()),
             ..Options::default()
         };
+        // The logs of about half of the nodes reserve their first segments in steps.
+        if options.seed.is_some_and(|seed| seed % 2 == 0) {
+            options.first_bytes = options.segment_bytes / 4;
+        }
         Self {
             id,
             disks: Disks::default(),

@@ -169,6 +169,12 @@ impl StorageFile for FilmedFile {
         reserved
     }
 
+    fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()> {
+        let reserved = self.file.reserve_front(bytes, front);
+        self.film.take();
+        reserved
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         self.file.bytes()
     }

@@ -1,0 +1,270 @@
+//! Tests how a new log reserves its first segments in steps: an empty log takes little space, a crash at any
+//! change of the disk loses no durable record, and a full disk between two steps fails no accepted batch.
+
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{append_sync, options, record};
+use tidegate::Time;
+use tidegate_log::{
+    Append, AppendError, Disk, Doing, Log, Lsn, Opened, Options, RecordInfo, SimDisk, Steps,
+};
+
+/// Segments of eight times the first reservation, so that the log takes three steps.
+fn growing() -> Options {
+    options().segment_bytes(64 << 10).first_bytes(8 << 10)
+}
+
+/// A log whose threads the test runs step by step, with the records that the log called durable.
+struct World {
+    opened: Opened,
+    steps: Steps,
+    now: Time,
+    index: u64,
+    durable: Vec<(Lsn, u64)>,
+}
+
+impl World {
+    fn open(disk: &SimDisk) -> (Self, Vec<RecordInfo>) {
+        let mut found = Vec::new();
+        let storage = Arc::new(disk.clone());
+        let opened = Log::open_stepped(storage, growing(), Time::ZERO, |r| found.push(r));
+        let (opened, steps) = opened.unwrap();
+        let world = Self {
+            opened,
+            steps,
+            now: Time::ZERO,
+            index: found.last().map_or(0, |r| r.index + 1),
+            durable: Vec::new(),
+        };
+        (world, found)
+    }
+
+    /// Appends a record of `len` bytes and makes it durable. Runs the keeper only if the log needs it.
+    fn append(&mut self, len: usize) -> Result<(), AppendError> {
+        let mut append = Append::new(vec![record(1, self.index, len)]);
+        let appended = loop {
+            match self.opened.appender.append(append) {
+                Ok(appended) => break appended,
+                Err((back, AppendError::NotReady)) => {
+                    append = back;
+                    self.steps.keep();
+                }
+                Err((_, error)) => return Err(error),
+            }
+        };
+        loop {
+            self.now = self.now.after(1_000_000);
+            match self.steps.step(self.now) {
+                Doing::Syncing => _ = self.steps.sync(self.now),
+                Doing::Failed => {
+                    let failure = self.opened.log.failure().unwrap();
+                    return Err(AppendError::Failed(failure));
+                }
+                _ => {}
+            }
+            if self.opened.log.durable() >= appended.end {
+                break;
+            }
+        }
+        self.durable.push((appended.records[0], self.index));
+        self.index += 1;
+        Ok(())
+    }
+}
+
+/// Returns the space of a log's files without the keeper's reserve, which is no segment.
+fn segments_space(disk: &SimDisk) -> u64 {
+    disk.space() - disk.content("reserve").len() as u64
+}
+
+#[test]
+fn an_empty_log_takes_two_first_reservations_and_a_grown_one_whole_segments() {
+    let disk = SimDisk::new();
+    let (mut world, _) = World::open(&disk);
+    let least = 2 * (8 << 10);
+    assert!((least..least + 1024).contains(&segments_space(&disk)));
+    assert_eq!(world.opened.appender.reserved_bytes(), 8 << 10);
+    let mut steps = vec![8 << 10];
+    while world.opened.log.segments().len() < 3 {
+        world.append(500).unwrap();
+        world.steps.keep();
+        let reserved = world.opened.appender.reserved_bytes();
+        if steps.last() != Some(&reserved) {
+            steps.push(reserved);
+        }
+        let room = world.opened.appender.room_left();
+        assert!(room > reserved / 2, "the keeper reserves ahead: {room}");
+    }
+    assert_eq!(steps, [8 << 10, 16 << 10, 32 << 10, 64 << 10]);
+    assert!(segments_space(&disk) >= 4 * (64 << 10));
+    // The bytes of the files do not depend on the steps.
+    let whole = SimDisk::new();
+    let storage = Arc::new(whole.clone());
+    let (opened, steps) =
+        Log::open_stepped(storage, growing().first_bytes(1 << 20), Time::ZERO, |_| {}).unwrap();
+    let mut other = World {
+        opened,
+        steps,
+        now: Time::ZERO,
+        index: 0,
+        durable: Vec::new(),
+    };
+    for _ in 0..world.index {
+        other.append(500).unwrap();
+        other.steps.keep();
+    }
+    for name in ["00000000000000000000.seg", "00000000000000000001.seg"] {
+        assert!(disk.content(name) == whole.content(name), "{name}");
+    }
+}
+
+#[test]
+fn a_large_first_batch_gets_its_room_at_once() {
+    let disk = SimDisk::new();
+    let (mut world, _) = World::open(&disk);
+    world.append(50 << 10).unwrap();
+    assert_eq!(world.opened.log.segments().len(), 1);
+    world.append(50 << 10).unwrap();
+    assert_eq!(world.opened.log.segments().len(), 2);
+    assert!(matches!(
+        world.append(70 << 10),
+        Err(AppendError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn a_power_loss_at_any_change_between_the_steps_loses_nothing_durable() {
+    let lens = [300, 2000, 7000, 40, 12_000];
+    let write = |disk: &SimDisk| {
+        let mut world = World::open(disk).0;
+        let mut failed = false;
+        while !failed && world.opened.log.segments().len() < 3 {
+            let len = lens[world.index as usize % lens.len()];
+            failed = world.append(len).is_err();
+            // The keeper runs only now and then, so that the crash also meets appends that wait for it.
+            if world.index.is_multiple_of(3) {
+                world.steps.keep();
+            }
+        }
+        world
+    };
+    let whole = SimDisk::new();
+    let all = write(&whole).durable.len();
+    let (mut crashes, mut spaces) = (0, std::collections::BTreeSet::new());
+    let fresh = SimDisk::new();
+    drop(World::open(&fresh));
+    for change in fresh.changes()..whole.changes() {
+        let disk = SimDisk::new();
+        disk.crash_at(change);
+        let world = write(&disk);
+        assert!(world.durable.len() <= all);
+        for kept in 0..3 {
+            let image = disk.crash(kept > 0, |_, sector| kept == 2 || sector % 2 == kept);
+            spaces.insert(segments_space(&image));
+            // On every second image the disk has become full meanwhile.
+            let full = change % 2 == 0;
+            let again = image.copy();
+            if full {
+                again.set_capacity(Some(again.space() + 1024));
+            }
+            let (mut opened, found) = World::open(&again);
+            let found: Vec<_> = found.iter().map(|r| (r.lsn, r.index)).collect();
+            assert!(found.starts_with(&world.durable), "change {change}");
+            assert!(found.len() <= world.durable.len() + 1);
+            if full {
+                while opened.append(900).is_ok() {}
+                assert!(opened.opened.log.failure().is_none(), "change {change}");
+                again.set_capacity(None);
+                opened.opened.log.ask_for_space();
+                opened.steps.keep();
+            }
+            for len in lens.iter().cycle().take(12) {
+                opened.append(*len).unwrap();
+                opened.steps.keep();
+            }
+            crashes += 1;
+        }
+    }
+    assert!(crashes > 100 && spaces.len() > 5, "{crashes} {spaces:?}");
+}
+
+#[test]
+fn on_a_disk_that_fills_between_two_steps_every_accepted_batch_becomes_durable() {
+    let mut reached = std::collections::BTreeSet::new();
+    for kib in (90..420).step_by(3) {
+        let disk = SimDisk::new();
+        disk.set_capacity(Some(kib << 10));
+        let (mut world, _) = World::open(&disk);
+        let error = loop {
+            if let Err(error) = world.append(700) {
+                break error;
+            }
+            world.steps.keep();
+        };
+        assert!(matches!(error, AppendError::DiskFull), "{kib}: {error}");
+        assert!(world.opened.log.failure().is_none() && world.opened.log.disk_full());
+        // The log has used the room of every reserved part before it refused.
+        assert!(world.opened.appender.room_left() < 1024, "{kib}");
+        reached.insert(world.opened.appender.reserved_bytes());
+        // A release of the older segments frees their space, so the log goes on.
+        let released = world.opened.log.release_before(world.opened.log.durable());
+        world.steps.keep();
+        if released == 0 {
+            disk.set_capacity(None);
+            world.opened.log.ask_for_space();
+            world.steps.keep();
+        }
+        world.append(700).unwrap();
+        let durable = world.durable.clone();
+        drop(world);
+        let (_, found) = World::open(&disk.crash(true, |_, _| false));
+        let found: Vec<_> = found.iter().map(|r| (r.lsn, r.index)).collect();
+        assert!(durable.ends_with(&found) && !found.is_empty(), "{kib}");
+    }
+    assert_eq!(
+        reached,
+        [8 << 10, 16 << 10, 32 << 10, 64 << 10].into(),
+        "the disk fills at every step"
+    );
+}
+
+#[test]
+fn an_empty_log_on_a_real_disk_takes_less_than_three_mebibytes() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        Log::open(
+            Arc::new(Disk::open(dir.path()).unwrap()),
+            Options::default(),
+            |_| (),
+        )
+    };
+    let taken = || -> u64 {
+        let files = std::fs::read_dir(dir.path()).unwrap();
+        let blocks = files.map(|f| f.unwrap().metadata().unwrap().blocks());
+        blocks.sum::<u64>() * 512
+    };
+    let mut opened = open().unwrap();
+    append_sync(&mut opened, vec![record(1, 0, 100)]);
+    let empty = taken();
+    assert!(empty < 3 << 20, "{empty} bytes");
+    for n in 1..80 {
+        append_sync(&mut opened, vec![record(1, n, 1 << 20)]);
+    }
+    assert!(taken() > 80 << 20);
+    opened.appender.close().unwrap();
+    drop(opened.log);
+    let mut records = 0;
+    Log::open(
+        Arc::new(Disk::open(dir.path()).unwrap()),
+        Options::default(),
+        |_| records += 1,
+    )
+    .unwrap();
+    assert_eq!(records, 80);
+}
