@@ -19,7 +19,7 @@ fn growing() -> Options {
     options().segment_bytes(64 << 10).first_bytes(8 << 10)
 }
 
-/// A log whose threads the test runs step by step, with the records that the log called durable.
+/// A log without threads, which the test runs step by step, with the records that the log called durable.
 struct World {
     opened: Opened,
     steps: Steps,

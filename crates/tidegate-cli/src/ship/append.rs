@@ -8,10 +8,15 @@
 //! them, and the receiver refuses to append. The receiver also refuses a file that is shorter than the state
 //! says, or that ends with other bytes. It does not check the bytes before the last 64 KiB.
 //!
+//! A rotation may rename the file. The receiver then goes on in a new file under the name, when it sees
+//! another file there or is asked to (`Append::reopen`). If the rotation came while no receiver ran, the
+//! start finds the acknowledged bytes in a file beside (`rotation`).
+//!
 //! A lock on the state file lets only one process at a time append. After a failed write or sync the receiver
 //! accepts no more records, because the contents of the disk are unknown until the next start reads them.
 
 mod aside;
+mod rotation;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -23,7 +28,7 @@ use std::path::PathBuf;
 
 use tidegate_link::SessionId;
 
-use super::disk::{Bytes, Disk};
+use super::disk::{Bytes, Disk, Holder};
 use super::identity::is_named;
 use state::{Found, SLOT, State, TAIL_MAX, Tail};
 pub(super) use state::{Progress, SESSIONS_MAX};
@@ -57,6 +62,9 @@ pub(super) struct Opened {
     /// The bytes behind the end that the state covers, which the start moved to another file; `None` if the
     /// file had no such bytes.
     pub(super) cut: Option<Cut>,
+    /// The file beside the receiver's file that has the acknowledged bytes, because a rotation moved or
+    /// copied them there while no receiver ran; `None` if there was no rotation.
+    pub(super) rotated: Option<PathBuf>,
 }
 
 /// Bytes that the start moved out of the file, because no readable state covers them.
@@ -64,6 +72,8 @@ pub(super) struct Opened {
 pub(super) struct Cut {
     /// The number of bytes that the start moved, which the program reports to the user.
     pub(super) bytes: u64,
+    /// The offset of the first of these bytes in the file that had them.
+    pub(super) at: u64,
     /// The path of the file beside the receiver's file to which the start moved the bytes, so that no byte is
     /// lost.
     pub(super) path: PathBuf,
@@ -256,6 +266,16 @@ impl<F: Bytes> Append<F> {
         if new {
             state.bytes = had;
         }
+        let mut rotated = None;
+        if had == 0 && state.bytes > 0 {
+            rotated = rotation::find(disk, name, &state).map_err(on(&path))?;
+        }
+        let mut cut = None;
+        if let Some(found) = &rotated {
+            cut = rotation::leave(disk, found, &state)
+                .map_err(|(path, error)| OpenError::Io { path, error })?;
+            (state.bytes, state.tail, state.closed) = (0, Tail::default(), false);
+        }
         if had < state.bytes {
             return Err(OpenError::Shorter {
                 path,
@@ -290,12 +310,12 @@ impl<F: Bytes> Append<F> {
                 expected: state.bytes,
             });
         }
-        let mut cut = None;
         if had > state.bytes {
             let kept = aside::keep(disk, name, &data, state.bytes, had);
             let kept = kept.map_err(|(path, error)| OpenError::Io { path, error })?;
             cut = Some(Cut {
                 bytes: had - state.bytes,
+                at: state.bytes,
                 path: kept,
                 in_doubt: state::is_doubtful(&found),
             });
@@ -307,6 +327,7 @@ impl<F: Bytes> Append<F> {
         let opened = Opened {
             bytes: state.bytes,
             cut,
+            rotated: rotated.map(|(name, _)| disk.path(&name)),
         };
         let mut append = Self {
             path,
@@ -337,6 +358,76 @@ impl<F: Bytes> Append<F> {
         self.sidecar.set_bytes(0)?;
         self.sidecar.write_at(SLOT as u64, &[0; SLOT])?;
         self.write_state()
+    }
+
+    /// Goes on in the file that has the receiver's name now, if a rotation has renamed the present file. If
+    /// no file has the name, creates one. The bytes that the new file has already stay in front. Returns
+    /// whether the receiver goes on in another file.
+    ///
+    /// The renamed file has every record that the receiver has acknowledged so far. The state covers the new
+    /// file only once that file is durable. If the process ends before, the next start finds the renamed file
+    /// by its bytes.
+    pub(super) fn reopen<D: Disk<File = F>>(
+        &mut self,
+        disk: &D,
+        name: &OsStr,
+    ) -> Result<bool, AppendError> {
+        if self.poisoned || self.state.closed {
+            return Ok(false);
+        }
+        let path = self.path.clone();
+        let on = |error| AppendError::Io {
+            path: path.clone(),
+            error,
+        };
+        if disk.holder(name, &self.data).map_err(on)? == Holder::Same {
+            return Ok(false);
+        }
+        self.check_bytes()?;
+        self.poisoned = true;
+        let data = disk.open(name).map_err(on)?;
+        let bytes = data.bytes().map_err(on)?.unwrap_or_default();
+        let mut tail = vec![0; bytes.min(TAIL_MAX as u64) as usize];
+        data.read_at(bytes - tail.len() as u64, &mut tail)
+            .map_err(on)?;
+        data.sync().map_err(on)?;
+        disk.sync_names().map_err(on)?;
+        self.state.bytes = bytes;
+        self.state.tail = Tail::of(&tail);
+        self.state.generation += 1;
+        self.tail = tail;
+        self.data = data;
+        self.write_state().map_err(on)?;
+        self.poisoned = false;
+        Ok(true)
+    }
+
+    /// Returns whether the receiver's name still belongs to the file to which the receiver appends.
+    pub(super) fn holder<D: Disk<File = F>>(&self, disk: &D, name: &OsStr) -> io::Result<Holder> {
+        disk.holder(name, &self.data)
+    }
+
+    /// Checks that the file has only the receiver's bytes. If not, another program has written to it, cut it
+    /// or removed it.
+    fn check_bytes(&mut self) -> Result<(), AppendError> {
+        let path = self.path.clone();
+        let expected = self.state.bytes;
+        let bytes = self.data.bytes().map_err(|error| AppendError::Io {
+            path: path.clone(),
+            error,
+        })?;
+        if bytes == Some(expected) {
+            return Ok(());
+        }
+        // The receiver records an orderly end here, so that the next start refuses the file, too. If this
+        // write fails, the next start moves the other program's bytes aside.
+        let _ = self.write_closed();
+        self.poisoned = true;
+        Err(AppendError::Changed {
+            path,
+            bytes,
+            expected,
+        })
     }
 
     fn write_state(&mut self) -> io::Result<()> {
@@ -436,6 +527,7 @@ impl<F: Bytes> Append<F> {
         if self.state.closed {
             return Err(AppendError::Closed(self.path.clone()));
         }
+        self.check_bytes()?;
         // The append marks the file as poisoned until it succeeds, because the state in memory is ahead of
         // the disk.
         self.poisoned = true;
@@ -444,18 +536,7 @@ impl<F: Bytes> Append<F> {
             path: path.clone(),
             error,
         };
-        let (start, bytes) = (self.state.bytes, self.data.bytes().map_err(on)?);
-        if bytes != Some(start) {
-            let path = path.clone();
-            // The receiver records an orderly end here, so that the next start refuses the file, too. If this
-            // write fails, the next start moves the other program's bytes aside.
-            let _ = self.write_closed();
-            return Err(AppendError::Changed {
-                path,
-                bytes,
-                expected: start,
-            });
-        }
+        let start = self.state.bytes;
         self.state.generation += 1;
         // The buffer has the checked end of the file in front of the new bytes, so that it serves this write
         // and the next checksum.

@@ -8,7 +8,7 @@
 #[cfg(test)]
 pub(super) mod sim;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -29,6 +29,23 @@ pub(super) trait Disk {
     fn sync_names(&self) -> io::Result<()>;
     /// Returns the path that messages show for the file `name`.
     fn path(&self, name: &OsStr) -> PathBuf;
+    /// Returns whether `file` still has the name `name`.
+    fn holder(&self, name: &OsStr, file: &Self::File) -> io::Result<Holder>;
+    /// Returns the names of the directory's other regular files, among which a rotated file may be.
+    fn beside(&self, name: &OsStr) -> io::Result<Vec<OsString>>;
+}
+
+/// The file to which a name in the directory belongs, as seen by a receiver that has opened a file under the
+/// name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// The name belongs to the opened file.
+    Same,
+    /// The name belongs to another file, because a rotation has renamed the opened file and created a new
+    /// one.
+    Other,
+    /// No file has the name, because a program has renamed or removed the opened file.
+    Missing,
 }
 
 /// An open file of the receiver, on a real disk or, for tests of power failures, on a simulated disk.
@@ -82,6 +99,32 @@ impl Disk for Folder {
             true => PathBuf::from(name),
             false => self.0.join(name),
         }
+    }
+
+    fn holder(&self, name: &OsStr, file: &File) -> io::Result<Holder> {
+        let named = match std::fs::metadata(self.0.join(name)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Holder::Missing),
+            named => named?,
+        };
+        let ours = file.metadata()?;
+        match (named.dev(), named.ino()) == (ours.dev(), ours.ino()) {
+            true => Ok(Holder::Same),
+            false => Ok(Holder::Other),
+        }
+    }
+
+    fn beside(&self, name: &OsStr) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.0)? {
+            let entry = entry?;
+            // Another program may remove a file meanwhile; such a file does not count.
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            if is_file && entry.file_name() != name {
+                names.push(entry.file_name());
+            }
+        }
+        names.sort();
+        Ok(names)
     }
 }
 

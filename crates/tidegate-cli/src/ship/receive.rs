@@ -25,7 +25,7 @@ use crate::interrupt;
 use crate::ship::args::ReceiveArgs;
 use crate::tls_files;
 use session::{Receiving, Store};
-use sink::{Counters, Output, Sink};
+use sink::{Counters, Output, Sink, Target};
 
 /// The greatest number of unacknowledged bytes of one sender, which suffices for a fast network and a slow
 /// disk.
@@ -55,6 +55,12 @@ pub(crate) fn run(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
 async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
+    // Without a file, SIGHUP keeps its ordinary effect and ends the program.
+    let mut hung_up = match args.append {
+        Some(_) => Some(signal(SignalKind::hangup())?),
+        None => None,
+    };
+    let has_terminal = on_terminal();
     let tls = tls(args)?;
     let token = identity::token(args.token_file.as_deref())?;
     let listener = listen(args, tls.is_some() && token.is_some()).await?;
@@ -99,6 +105,13 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
             error = &mut failure => break Err(error),
             _ = interrupted.recv() => break Ok(ExitCode::from(interrupt::EXIT_CODE)),
             _ = terminated.recv() => break Ok(ExitCode::SUCCESS),
+            Some(_) = async { hung_up.as_mut()?.recv().await } => {
+                // The kernel sends the same signal if the terminal of the program is gone.
+                if has_terminal && !on_terminal() {
+                    break Ok(ExitCode::SUCCESS);
+                }
+                sink.reopen().await;
+            }
             _ = drawn.tick(), if !bar.is_hidden() => {
                 let (records, bytes) = (counters.records(), counters.bytes());
                 bar.set_position(bytes);
@@ -132,6 +145,11 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
         start.elapsed().as_secs_f64()
     ));
     Ok(code)
+}
+
+/// Returns whether the program runs on a terminal, which a user may close.
+fn on_terminal() -> bool {
+    std::io::stdin().is_terminal() || std::io::stderr().is_terminal()
 }
 
 /// Prints a line about each sender that failed, but at most one a second, so that failing senders cannot slow
@@ -216,15 +234,25 @@ fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
         HumanBytes(opened.bytes),
         file.sessions().count()
     );
-    if let Some(cut) = &opened.cut {
-        note.push_str(&said(cut, opened.bytes));
+    if let Some(rotated) = &opened.rotated {
+        let rotated = rotated.display();
+        note.push_str(&format!("; its earlier records are in {rotated}"));
     }
-    Ok((Output::File(Box::new(file)), note))
+    if let Some(cut) = &opened.cut {
+        note.push_str(&said(cut));
+    }
+    let target = Target {
+        append: file,
+        folder,
+        name: name.to_owned(),
+        missing: None,
+    };
+    Ok((Output::File(Box::new(target)), note))
 }
 
 /// Describes the bytes that the start moved out of the file, for the note to the user.
-fn said(cut: &Cut, at: u64) -> String {
-    let (bytes, path) = (cut.bytes, cut.path.display());
+fn said(cut: &Cut) -> String {
+    let (bytes, at, path) = (cut.bytes, cut.at, cut.path.display());
     let why = match cut.in_doubt {
         false => "no acknowledgement covers them",
         true => {

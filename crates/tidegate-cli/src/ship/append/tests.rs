@@ -19,6 +19,7 @@ fn aside(at: usize) -> String {
 fn cut(at: usize, bytes: u64, in_doubt: bool) -> Cut {
     Cut {
         bytes,
+        at: at as u64,
         path: aside(at).into(),
         in_doubt,
     }
@@ -222,6 +223,7 @@ fn a_changed_file_is_not_appended_to() {
         Opened {
             bytes: good.len() as u64,
             cut: Some(cut(good.len(), 4, false)),
+            rotated: None,
         }
     );
     assert_eq!(disk.read(FILE).unwrap(), good);
@@ -253,6 +255,7 @@ fn earlier_contents_stay() {
         Opened {
             bytes: 6,
             cut: None,
+            rotated: None,
         }
     );
     append(&mut file, &[(1, 1, 1)]).unwrap();
@@ -585,4 +588,170 @@ fn bytes_that_leave_the_file_are_durable_first() {
             }
         }
     }
+}
+
+/// Appends the script's batches until the disk crashes, with a rotation after the first two. `hurried` makes
+/// the rotation create the new file itself. Returns the number of acked batches.
+fn run_rotated(disk: &SimFolder, script: &Script, hurried: bool) -> usize {
+    let Ok((mut file, _)) = open(disk) else {
+        return 0;
+    };
+    for (acked, batch) in script.iter().enumerate() {
+        if acked == 2 {
+            if disk.rename(FILE, "out.1").is_err() {
+                return acked;
+            }
+            if hurried {
+                disk.overwrite(FILE, b"");
+            }
+            match file.reopen(disk, OsStr::new(FILE)) {
+                Ok(reopened) => assert!(reopened),
+                Err(_) => return acked,
+            }
+        }
+        if append(&mut file, batch).is_err() {
+            return acked;
+        }
+    }
+    script.len()
+}
+
+#[test]
+fn every_crash_around_a_rotation_leaves_whole_batches_and_every_acked_one() {
+    let script = script();
+    let models = models(&script);
+    let mut found_beside = 0;
+    for hurried in [false, true] {
+        let disk = SimFolder::default();
+        assert_eq!(run_rotated(&disk, &script, hurried), script.len());
+        assert_eq!(disk.read("out.1").unwrap(), models[2].0);
+        for change in 0..disk.disk.changes() {
+            let disk = SimFolder::default();
+            disk.disk.crash_at(change);
+            let acked = run_rotated(&disk, &script, hurried);
+            let torn = disk.disk.crashed_write().unwrap_or_default();
+            for fate in [
+                Fate::Nothing,
+                Fate::Everything,
+                Fate::Any(change),
+                Fate::Any(!change),
+            ] {
+                for torn in [0, torn / 2, torn] {
+                    let after = disk.crash(torn, fate);
+                    let (mut file, opened) = open(&after).unwrap();
+                    found_beside += usize::from(opened.rotated.is_some());
+                    let whole = || {
+                        let mut all = after.read("out.1").unwrap_or_default();
+                        all.extend(after.read(FILE).unwrap_or_default());
+                        all
+                    };
+                    let survived = models.iter().position(|m| m.0 == whole()).unwrap();
+                    assert!(survived >= acked, "change {change}: {survived} of {acked}");
+                    assert_eq!(positions(&file), models[survived].1);
+                    for batch in &script[survived..] {
+                        append(&mut file, batch).unwrap();
+                    }
+                    assert_eq!(whole(), models[script.len()].0);
+                }
+            }
+        }
+    }
+    assert!(found_beside > 0, "some crash comes within the rotation");
+}
+
+#[test]
+fn a_rotation_without_a_receiver_is_found_by_the_bytes_beside() {
+    let rotations: [fn(&SimFolder); 3] = [
+        |disk| disk.rename(FILE, "out-20261127").unwrap(),
+        |disk| {
+            disk.rename(FILE, "out.1").unwrap();
+            disk.overwrite(FILE, b"");
+        },
+        // A copy that is then cut.
+        |disk| {
+            disk.overwrite("out.1", &disk.read(FILE).unwrap());
+            disk.overwrite(FILE, b"");
+        },
+    ];
+    for closed in [false, true] {
+        for rotate in rotations {
+            let disk = SimFolder::default();
+            let (mut file, _) = open(&disk).unwrap();
+            append(&mut file, &[(1, 1, 2)]).unwrap();
+            if closed {
+                file.close().unwrap();
+            }
+            drop(file);
+            let disk = disk.kill(0);
+            rotate(&disk);
+            let (mut file, opened) = open(&disk).unwrap();
+            assert!(opened.rotated.is_some() && opened.bytes == 0);
+            append(&mut file, &[(1, 3, 1)]).unwrap();
+            assert_eq!(disk.read(FILE).unwrap(), bytes(1, 3, 1));
+        }
+    }
+}
+
+#[test]
+fn records_without_an_ack_leave_a_rotated_file_because_they_come_again() {
+    let disk = SimFolder::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 2)]).unwrap();
+    drop(file);
+    let disk = disk.kill(0);
+    let acked = disk.read(FILE).unwrap();
+    disk.overwrite("out.1", &[&acked[..], b"not acked\n"].concat());
+    disk.overwrite(FILE, b"");
+    let (_, opened) = open(&disk).unwrap();
+    let cut = opened.cut.unwrap();
+    assert_eq!((cut.bytes, cut.at), (10, acked.len() as u64));
+    assert_eq!(disk.read("out.1").unwrap(), acked);
+    assert_eq!(
+        disk.read(cut.path.to_str().unwrap()).unwrap(),
+        b"not acked\n"
+    );
+}
+
+#[test]
+fn an_empty_file_without_the_acked_bytes_beside_is_refused() {
+    let disk = SimFolder::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 2)]).unwrap();
+    drop(file);
+    let disk = disk.kill(0);
+    let acked = disk.read(FILE).unwrap();
+    disk.overwrite(FILE, b"");
+    assert!(matches!(open(&disk), Err(OpenError::Shorter { .. })));
+    let mut other = acked.clone();
+    *other.last_mut().unwrap() ^= 1;
+    for beside in [&acked[1..], &other, b"", b"gz"] {
+        disk.overwrite("out.1", beside);
+        assert!(matches!(
+            open(&disk.kill(0)),
+            Err(OpenError::Shorter { .. })
+        ));
+    }
+    // A file that is not empty is no file of a rotation.
+    disk.overwrite("out.1", &acked);
+    disk.overwrite(FILE, b"x");
+    assert!(matches!(
+        open(&disk.kill(0)),
+        Err(OpenError::Shorter { .. })
+    ));
+}
+
+#[test]
+fn a_rotation_does_not_hide_another_programs_write() {
+    let disk = SimFolder::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 2)]).unwrap();
+    assert!(
+        !file.reopen(&disk, OsStr::new(FILE)).unwrap(),
+        "no rotation"
+    );
+    disk.rename(FILE, "out.1").unwrap();
+    disk.overwrite("out.1", b"other bytes");
+    let refused = file.reopen(&disk, OsStr::new(FILE));
+    assert!(matches!(refused, Err(AppendError::Changed { .. })));
+    assert!(append(&mut file, &[(1, 3, 1)]).is_err());
 }

@@ -4,7 +4,7 @@
 //! A simulated crash tears the write that it hits at any byte, and loses any of the other unsynced sectors.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_log::{SimDisk, Storage as _, StorageFile};
 
-use super::{Bytes, Disk};
+use super::{Bytes, Disk, Holder};
 
 /// The unsynced changes that a simulated power failure leaves on the disk.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub(crate) enum Fate {
 pub(crate) struct SimFolder {
     pub(crate) disk: SimDisk,
     locked: Arc<Mutex<BTreeSet<String>>>,
+    /// The names under which open files find their contents.
+    open: Arc<Mutex<Vec<Arc<Mutex<String>>>>>,
 }
 
 impl SimFolder {
@@ -59,6 +61,19 @@ impl SimFolder {
     /// Replaces the contents of the file `name` durably, as another program would.
     pub(crate) fn overwrite(&self, name: &str, bytes: &[u8]) {
         self.disk.put(name, bytes.to_vec());
+    }
+
+    /// Renames a file durably, as a rotation does. Open files keep their contents.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)?;
+        self.disk.sync_names()?;
+        for open in &*self.open.lock().unwrap() {
+            let mut name = open.lock().unwrap();
+            if *name == from {
+                to.clone_into(&mut name);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the contents of the file `name`, if there is such a file.
@@ -110,6 +125,8 @@ impl Disk for SimFolder {
         if self.disk.open(&name).is_err() {
             self.disk.create(&name)?;
         }
+        let name = Arc::new(Mutex::new(name));
+        self.open.lock().unwrap().push(Arc::clone(&name));
         Ok(SimFile {
             folder: self.clone(),
             name,
@@ -124,19 +141,40 @@ impl Disk for SimFolder {
     fn path(&self, name: &OsStr) -> PathBuf {
         PathBuf::from(name)
     }
+
+    fn holder(&self, name: &OsStr, file: &SimFile) -> io::Result<Holder> {
+        let name = name.to_str().unwrap();
+        match (file.name() == name, self.disk.open(name).is_ok()) {
+            (true, true) => Ok(Holder::Same),
+            (false, true) => Ok(Holder::Other),
+            (_, false) => Ok(Holder::Missing),
+        }
+    }
+
+    fn beside(&self, name: &OsStr) -> io::Result<Vec<OsString>> {
+        let names = self.disk.list()?.into_iter();
+        Ok(names
+            .map(OsString::from)
+            .filter(|other| other != name)
+            .collect())
+    }
 }
 
 /// A file of a simulated directory. It finds its contents by name, because a test may put another file in its
 /// place.
 pub(crate) struct SimFile {
     folder: SimFolder,
-    name: String,
+    name: Arc<Mutex<String>>,
     held: AtomicBool,
 }
 
 impl SimFile {
     fn file(&self) -> io::Result<Arc<dyn StorageFile>> {
-        self.folder.disk.open(&self.name)
+        self.folder.disk.open(&self.name())
+    }
+
+    fn name(&self) -> String {
+        self.name.lock().unwrap().clone()
     }
 }
 
@@ -168,7 +206,7 @@ impl Bytes for SimFile {
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        let free = self.folder.locked.lock().unwrap().insert(self.name.clone());
+        let free = self.folder.locked.lock().unwrap().insert(self.name());
         self.held.fetch_or(free, Ordering::Relaxed);
         Ok(free)
     }
@@ -177,7 +215,8 @@ impl Bytes for SimFile {
 impl Drop for SimFile {
     fn drop(&mut self) {
         if *self.held.get_mut() {
-            self.folder.locked.lock().unwrap().remove(&self.name);
+            let name = self.name();
+            self.folder.locked.lock().unwrap().remove(&name);
         }
     }
 }

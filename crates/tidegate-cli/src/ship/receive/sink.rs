@@ -5,11 +5,12 @@
 //! program.
 
 use std::convert::Infallible;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tidegate::batcher::{Batch, Builder, Flow, Handle, Handled, Handler, Op, Reply, StopError};
@@ -18,6 +19,8 @@ use tidegate_link::{Done, Seq};
 use tokio::sync::oneshot;
 
 use super::super::append::{Append, BeginError, Chunk, Progress};
+use super::super::disk::{Disk as _, Folder, Holder};
+use crate::face;
 
 /// The greatest number of pieces of work in the thread's queue, to bound the memory. Each piece holds at most
 /// the bytes of one read from a connection.
@@ -25,13 +28,16 @@ const CAPACITY: usize = 4096;
 /// The greatest number of bytes in the thread's queue, of all sessions together. It exceeds the window of one
 /// sender, so that a single sender on a slow disk waits for acks and never for room in the queue.
 const CAPACITY_BYTES: u64 = 64 << 20;
+/// The time for which no file may have the receiver's name before the receiver creates a new file. A rotation
+/// that renames the file creates the next one within this time, with the rights that the user chose.
+const MISSING: Duration = Duration::from_secs(2);
 /// The greatest number of bytes of records in one batch of the thread, so that acks do not wait too long.
 const BATCH_BYTES: u64 = 8 << 20;
 
 /// The destination of the received records, which the user chose.
 pub(super) enum Output {
     /// The end of a file.
-    File(Box<Append<File>>),
+    File(Box<Target>),
     /// Standard output.
     Stdout(File),
 }
@@ -45,7 +51,10 @@ impl Output {
 
     fn write(&mut self, records: &[Records]) -> anyhow::Result<()> {
         match self {
-            Self::File(file) => file.append(records.iter().map(Records::chunk))?,
+            Self::File(target) => {
+                target.look(Instant::now())?;
+                target.append.append(records.iter().map(Records::chunk))?;
+            }
             Self::Stdout(stdout) => {
                 let mut written = records.iter();
                 let outcome = written.try_for_each(|records| stdout.write_all(&records.bytes));
@@ -53,6 +62,44 @@ impl Output {
             }
         }
         Ok(())
+    }
+}
+
+/// The receiver's file, its name, and the directory in which a rotation may give the name to another file.
+pub(super) struct Target {
+    pub(super) append: Append<File>,
+    pub(super) folder: Folder,
+    pub(super) name: OsString,
+    /// The time since which no file has the name; `None` while a file has it.
+    pub(super) missing: Option<Instant>,
+}
+
+impl Target {
+    /// Goes on in the file that has the name now, if a rotation has renamed the receiver's file. While no
+    /// file has the name, waits a while for the rotation to create one.
+    fn look(&mut self, now: Instant) -> anyhow::Result<()> {
+        let holder = self.append.holder(&self.folder, &self.name);
+        match holder.with_context(|| self.path())? {
+            Holder::Same => self.missing = None,
+            Holder::Missing if now < *self.missing.get_or_insert(now) + MISSING => {}
+            Holder::Other | Holder::Missing => self.reopen()?,
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> anyhow::Result<()> {
+        self.missing = None;
+        if self.append.reopen(&self.folder, &self.name)? {
+            face::note(format_args!(
+                "{} was rotated: going on in the new file",
+                self.path()
+            ));
+        }
+        Ok(())
+    }
+
+    fn path(&self) -> String {
+        self.folder.path(&self.name).display().to_string()
     }
 }
 
@@ -72,6 +119,8 @@ pub(super) enum Work {
     /// A connection of this session closes, so the receiver may forget the session if no other connection
     /// uses it.
     Release(u128),
+    /// The user asks by SIGHUP to go on in the file that has the name now, after a rotation.
+    Reopen,
     /// The receiver ends: the thread writes the records that it has and closes the file.
     Close,
 }
@@ -153,7 +202,7 @@ impl Sink {
             .capacity_bytes(CAPACITY_BYTES)
             .weigh(|work| match work {
                 Work::Records(records) => records.bytes.len() as u64,
-                Work::Begin { .. } | Work::Release(_) | Work::Close => 0,
+                Work::Begin { .. } | Work::Release(_) | Work::Reopen | Work::Close => 0,
             })
             .bounds(Bounds {
                 bytes_max: BATCH_BYTES,
@@ -184,6 +233,12 @@ impl Sink {
     /// release is lost, and the file keeps the session as one in use.
     pub(super) fn release(&self, session: u128) {
         let _ = self.0.try_cast(Work::Release(session));
+    }
+
+    /// Makes the thread write all records queued before, and then go on in the file that has the name now.
+    pub(super) async fn reopen(&self) {
+        // If the writing thread has ended already, the call fails and nothing is left to open.
+        let _ = self.0.cast(Work::Reopen).await;
     }
 
     /// Makes the thread write all records queued before and close the file. [`Sink::drain`] waits for the
@@ -245,10 +300,10 @@ impl Writing {
                 _,
             ) => {
                 self.write()?;
-                let Output::File(file) = &mut self.output else {
+                let Output::File(target) = &mut self.output else {
                     return Ok(());
                 };
-                let begun = match file.begin(session, acked, epoch) {
+                let begun = match target.append.begin(session, acked, epoch) {
                     Err(BeginError::Append(error)) => return Err(error.into()),
                     begun => begun.map_err(|e| e.to_string()),
                 };
@@ -256,11 +311,17 @@ impl Writing {
                     reply.send(begun);
                 }
             }
-            (Work::Release(session), Output::File(file)) => file.release(session),
+            (Work::Release(session), Output::File(target)) => target.append.release(session),
+            (Work::Reopen, _) => {
+                self.write()?;
+                if let Output::File(target) = &mut self.output {
+                    target.reopen()?;
+                }
+            }
             (Work::Close, _) => {
                 self.write()?;
-                if let Output::File(file) = &mut self.output {
-                    file.close()?;
+                if let Output::File(target) = &mut self.output {
+                    target.append.close()?;
                 }
             }
             (Work::Release(_), Output::Stdout(_)) => {}
