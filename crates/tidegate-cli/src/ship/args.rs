@@ -52,6 +52,14 @@ pub(crate) struct SendArgs {
     /// no later sender can continue.
     #[arg(long, value_name = "NAME", value_parser = session)]
     pub(crate) session: Option<String>,
+    /// Follow the file as it grows, like `tail -F`: wait for it if it does not exist, and go on in its
+    /// successor after a rotation that renames it, or that copies and cuts it. With --session, a later sender
+    /// goes on where this one stopped, in a rotated file too.
+    #[arg(long, conflicts_with = "spool")]
+    pub(crate) follow: bool,
+    /// Keep the place that the session has reached in this file. Default: FILE.tidegate-sent-NAME.
+    #[arg(long, value_name = "FILE", requires = "follow", requires = "session")]
+    pub(crate) state: Option<PathBuf>,
     /// Keep unacknowledged records of standard input in this directory, so that they survive a restart. After
     /// a restart, the program sends these records first.
     #[arg(long, value_name = "DIR")]

@@ -195,6 +195,26 @@ impl<R: Read> Records<R> {
         &self.buffer
     }
 
+    /// Returns the source of the input.
+    pub(super) const fn source_mut(&mut self) -> &mut R {
+        &mut self.source
+    }
+
+    /// Returns the source of the input, and drops the bytes that the caller has not taken.
+    pub(super) fn into_source(self) -> R {
+        self.source
+    }
+
+    /// Returns the number of bytes in the buffer that the caller has not taken as records.
+    pub(super) const fn unread(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
+    /// Returns whether the reader has read the input to its end.
+    pub(super) const fn is_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Takes `count` records and drops them, because the receiver already has them. If the input ends before
     /// that, returns the number of records taken.
     pub(super) fn skip(&mut self, count: u64) -> Result<Option<u64>, RecordError> {

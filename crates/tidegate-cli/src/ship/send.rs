@@ -6,6 +6,7 @@
 //! this module only watches these threads.
 
 mod feed;
+mod follow;
 mod progress;
 mod spooling;
 
@@ -28,6 +29,7 @@ use crate::interrupt::{self, Interrupted};
 use crate::ship::args::SendArgs;
 use crate::tls_files;
 use feed::{Direct, Feed, Spooled};
+use follow::{Follow, Positions};
 use progress::Progress;
 use spooling::{Spooling, Tidy};
 
@@ -53,6 +55,11 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
             "--spool keeps what standard input brings: {file} is kept already, use --session to go on in it"
         ))));
     }
+    if args.follow && args.file.as_os_str() == "-" {
+        return Err(anyhow::Error::new(crate::Usage::new(format_args!(
+            "--follow needs the name of a file"
+        ))));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -66,6 +73,7 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
 /// The source of the records that the sender ships.
 enum Input {
     Direct(Direct),
+    Follow(Follow),
     Spool(Reader, Tidy),
 }
 
@@ -86,7 +94,14 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         }
     });
     let (mut input, session) = match &args.spool {
-        None => (Input::Direct(Direct::open(args)?), named.unwrap_or(random)),
+        None => {
+            let session = named.unwrap_or(random);
+            let input = match args.follow {
+                true => Input::Follow(Follow::open(args, session)?),
+                false => Input::Direct(Direct::open(args)?),
+            };
+            (input, session)
+        }
         Some(path) => {
             let (spool, session) = Spooling::open(path, args.spool_limit, named, random)?;
             let (reader, acks) = spool.start(args, failed)?;
@@ -109,13 +124,18 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let resumed = client.resumed_at().get();
     let bytes = match &input {
         Input::Direct(direct) => direct.bytes(),
-        Input::Spool(..) => None,
+        Input::Follow(_) | Input::Spool(..) => None,
     };
+    let mut positions: Option<Arc<Positions>> = None;
     let progress = Arc::new(Progress::new(bytes, resumed));
     let (feed, acks): (Box<dyn Feed>, _) = match input {
         Input::Direct(direct) => {
             let direct = direct.after(resumed, args.session.as_deref());
             (Box::new(direct), None)
+        }
+        Input::Follow(mut follow) => {
+            positions = Some(follow.after(resumed)?);
+            (Box::new(follow), None)
         }
         Input::Spool(reader, acks) => {
             acks.check(resumed)?;
@@ -139,12 +159,18 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
                 let position = acked.borrow_and_update().get();
                 progress.acked(position);
                 acks.iter().for_each(|acks| acks.acked(position));
+                positions.iter().for_each(|positions| positions.acked(position));
                 if more.is_err() {
                     break Ok(());
                 }
             }
-            _ = look.tick() => if progress.awaits_acks() {
-                patience.check(&progress)?;
+            _ = look.tick() => {
+                if let Some(positions) = &positions {
+                    positions.store(Some(Instant::now()))?;
+                }
+                if progress.awaits_acks() {
+                    patience.check(&progress)?;
+                }
             },
         }
     };
@@ -160,11 +186,15 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
                 let position = acked.borrow_and_update().get();
                 progress.acked(position);
                 acks.iter().for_each(|acks| acks.acked(position));
+                positions.iter().for_each(|positions| positions.acked(position));
             }
             _ = look.tick() => patience.check(&progress)?,
         }
     }
     progress.finish();
+    if let Some(positions) = &positions {
+        positions.store(None)?;
+    }
     closing.await?.map_err(explain)?;
     outcome?;
     if let Some(acks) = acks {

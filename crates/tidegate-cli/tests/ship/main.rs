@@ -9,4 +9,5 @@ mod damage;
 mod errors;
 mod program;
 mod proxy;
+mod rotation;
 mod secure;

@@ -168,6 +168,11 @@ impl Program {
         });
     }
 
+    /// Asks the program to open its files again, as programs that rotate logs do, by SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        kill_process(self.pid, Signal::HUP).unwrap();
+    }
+
     /// Asks the program to end in order, by SIGTERM.
     pub(crate) fn terminate(&self) {
         kill_process(self.pid, Signal::TERM).unwrap();
@@ -212,7 +217,7 @@ impl Program {
 }
 
 /// Calls `condition` again and again until it returns true, because no event tells the test that it would.
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {
         assert!(Instant::now() < end, "never: {what}");

@@ -27,13 +27,17 @@ pub(super) struct Outlet {
 
 impl Outlet {
     /// Gives the records in `payloads` to the client, which sends them. Waits while the client has no room.
-    fn send<'a>(&self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<(), SendError> {
+    /// Returns the number of the last record in the session.
+    pub(super) fn send<'a>(
+        &self,
+        payloads: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<u64, SendError> {
         let mut bytes = 0;
         self.progress.begin();
         let counted = payloads.inspect(|payload| bytes += payload.len() as u64);
         let last = self.runtime.block_on(self.client.send_many(counted))?;
         self.progress.sent(last.get(), bytes);
-        Ok(())
+        Ok(last.get())
     }
 }
 
