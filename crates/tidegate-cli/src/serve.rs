@@ -4,11 +4,13 @@
 //! the log, and the meaning of each signal. `tidegate-server` is the server itself.
 
 pub(crate) mod as_nats_server;
+mod banner;
 mod check;
 mod log_file;
 mod signal;
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::num::NonZeroI32;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -576,6 +578,11 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     args.check(&settings, &report)?;
     let log = log_to(&settings)?;
+    if log.is_none() && face::chats() && std::io::stderr().is_terminal() {
+        // Without the working directory, the data directory stands as the user gave it.
+        let working = std::env::current_dir().unwrap_or_default();
+        face::complain(banner::text(&settings, &working));
+    }
     if settings.insecure {
         tracing::warn!(
             "--insecure (or `insecure` in the configuration) is on, so the server serves any program that reaches a port without credentials: protect such ports in another way, for example with a firewall"
