@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
@@ -36,7 +36,9 @@ use tidegate_server::config::{
 };
 use tidegate_server::{Handle, Monitor, Server, serve_system};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -110,6 +112,10 @@ pub struct ServeArgs {
     /// server the signal USR1, so that it opens the file again.
     #[arg(short, long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Write each line of the log in this form: as text for people, or as a JSON object for programs, with
+    /// the members `timestamp`, `level` and `message`.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t)]
+    log_format: LogFormat,
     /// Log more, to find faults: each connection of clients and other nodes.
     #[arg(short = 'D', long)]
     debug: bool,
@@ -528,6 +534,16 @@ impl LabArgs {
     }
 }
 
+/// The form of the lines of the server's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line of text for people: the time, the level and the message.
+    #[default]
+    Text,
+    /// A JSON object in one line, for programs that collect logs.
+    Json,
+}
+
 /// Rewrites Go's spelling of `serve`'s long flags with one dash (`-js`, `-sd DIR`) into two dashes, as clap
 /// needs.
 pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
@@ -577,8 +593,12 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     args.check(&settings, &report)?;
-    let log = log_to(&settings)?;
-    if log.is_none() && face::chats() && std::io::stderr().is_terminal() {
+    let log = log_to(&settings, args.log_format)?;
+    if log.is_none()
+        && args.log_format == LogFormat::Text
+        && face::chats()
+        && std::io::stderr().is_terminal()
+    {
         // Without the working directory, the data directory stands as the user gave it.
         let working = std::env::current_dir().unwrap_or_default();
         face::complain(banner::text(&settings, &working));
@@ -722,32 +742,35 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
 }
 
 /// Sets up the log. Returns the log's file, which USR1 reopens; `None` if the log goes to standard error.
-fn log_to(settings: &Settings) -> anyhow::Result<Option<Arc<LogFile>>> {
+fn log_to(settings: &Settings, format: LogFormat) -> anyhow::Result<Option<Arc<LogFile>>> {
     let level = face::level(settings.debug);
     // The client library for other clusters would log each connection, so the filter passes only its
     // warnings. This server itself logs each fault there.
     let filter = Targets::new()
         .with_default(level)
         .with_target("async_nats", level.min(LevelFilter::WARN));
-    let log = tracing_subscriber::fmt()
-        .with_max_level(level)
-        // The subscriber would report a failed write on standard error, which may be what failed.
+    let file = settings.log_file.as_ref().map(|path| {
+        LogFile::open(path).with_context(|| format!("cannot write the log {}", path.display()))
+    });
+    let file = file.transpose()?;
+    let (writer, colors) = match &file {
+        Some(file) => (BoxMakeWriter::new(Arc::clone(file)), false),
+        None => (BoxMakeWriter::new(std::io::stderr), face::colors()),
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        // The layer would report a failed write on standard error, which may be what failed.
         .log_internal_errors(false)
-        .with_target(false);
-    let (outcome, file) = match &settings.log_file {
-        Some(path) => {
-            let file = LogFile::open(path)
-                .with_context(|| format!("cannot write the log {}", path.display()))?;
-            let log = log.with_ansi(false).with_writer(Arc::clone(&file));
-            (log.finish().with(filter).try_init(), Some(file))
-        }
-        None => {
-            let log = log.with_ansi(face::colors());
-            let log = log.with_writer(std::io::stderr).finish();
-            (log.with(filter).try_init(), None)
+        .with_target(false)
+        .with_writer(writer);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(colors).boxed(),
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_current_span(false);
+            lines.with_span_list(false).boxed()
         }
     };
-    if let Err(e) = outcome {
+    let log = tracing_subscriber::registry().with(filter).with(lines);
+    if let Err(e) = log.try_init() {
         bail!("the log cannot be set up: {e}");
     }
     Ok(file)

@@ -5,6 +5,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -117,6 +118,58 @@ fn subscribe(url: &str, args: &[&str]) -> Child {
         .unwrap();
     assert!(line.starts_with("subscribed to "), "{line}");
     child
+}
+
+/// Returns the disk space that the files below a directory take.
+fn taken(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let of = |entry: std::fs::DirEntry| match entry.metadata().unwrap() {
+        metadata if metadata.is_dir() => taken(&entry.path()),
+        metadata => metadata.blocks() * 512,
+    };
+    entries.map(of).sum()
+}
+
+#[test]
+fn an_empty_server_takes_little_of_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().to_str().unwrap();
+    let serve = Serve::start(&["--data", data]);
+    let url = serve.url.clone();
+    let (code, said) = run(&["stream", "add", "s", "--subjects", "s", "-s", &url]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(run(&["pub", "-s", &url, "s", "hello"]).0, Some(0));
+    let empty = taken(directory.path());
+    assert!(empty < 5_000_000, "{empty} bytes");
+    serve.signal(Signal::TERM);
+    assert_eq!(serve.end().1, Some(0));
+    let ended = taken(directory.path());
+    assert!(ended < 5_000_000, "{ended} bytes");
+}
+
+#[test]
+fn json_log_lines_are_objects_with_a_time_a_level_and_a_message() {
+    let mut child = tidegate(&["serve", "-p", "-1", "--no-streams", "--log-format", "json"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut is_ready = false;
+    while !is_ready {
+        let line = log.next().unwrap().unwrap();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let members: Vec<&String> = value.as_object().unwrap().keys().collect();
+        assert_eq!(members.len(), 3, "{line}");
+        let time = value["timestamp"].as_str().unwrap();
+        assert!(time.ends_with('Z') && time.contains('T'), "{line}");
+        assert!(["INFO", "WARN"].contains(&value["level"].as_str().unwrap()));
+        is_ready = value["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("Server is ready");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

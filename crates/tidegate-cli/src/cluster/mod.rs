@@ -26,7 +26,7 @@ use crate::Usage;
 use crate::face;
 use crate::interrupt;
 use crate::output;
-use crate::serve;
+use crate::serve::{self, LogFormat};
 use again::Again;
 use places::{Place, Wanted, places};
 use tidegate_nats::settings::{Account, User};
@@ -57,6 +57,10 @@ pub(crate) struct ClusterArgs {
     /// next ports, for this machine only. 0 lets the system choose free ports.
     #[arg(long, value_name = "PORT", default_value_t = 6222)]
     cluster_port: u16,
+    /// Write each log line of a node in this form: as text behind the node's name, or as a JSON object with
+    /// the members `node`, `timestamp`, `level` and `message`.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t)]
+    log_format: LogFormat,
     /// Pass these further arguments to each `tidegate serve`, to set the nodes up in other ways.
     #[arg(last = true, value_name = "SERVE_FLAGS")]
     serve: Vec<OsString>,
@@ -88,13 +92,17 @@ pub(crate) fn run(args: &ClusterArgs, parse: ParseServe) -> anyhow::Result<ExitC
         ports: [port, args.http_port, args.cluster_port],
         data: &args.data,
     })?;
-    let settings = checked(&places, &args.serve, parse)?;
+    let mut flags = args.serve.clone();
+    if args.log_format == LogFormat::Json {
+        flags.extend(["--log-format", "json"].map(OsString::from));
+    }
+    let settings = checked(&places, &flags, parse)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (sender, events) = sync_channel(256);
     let mut nodes = Nodes::default();
     for place in &places {
         std::fs::create_dir_all(&place.data).with_context(|| place.data.display().to_string())?;
-        nodes.start(place, &places, &args.serve, &sender)?;
+        nodes.start(place, &places, &flags, &sender)?;
     }
     let asked = sender.clone();
     std::thread::spawn(move || {
@@ -105,6 +113,28 @@ pub(crate) fn run(args: &ClusterArgs, parse: ParseServe) -> anyhow::Result<ExitC
         }
     });
     nodes.watch(&places, &settings, &events, &sender)
+}
+
+/// Returns whether a node's log line is a warning or an error, in text or in JSON.
+fn is_grave(line: &str) -> bool {
+    [
+        " WARN ",
+        "ERROR ",
+        "\"level\":\"WARN\"",
+        "\"level\":\"ERROR\"",
+    ]
+    .iter()
+    .any(|level| line.contains(level))
+}
+
+/// Returns a node's log line with the name of the node: as a member of a JSON object, else in front of the
+/// line.
+fn of_node(name: &str, line: &str) -> String {
+    match line.strip_prefix('{') {
+        // The names of the nodes are n1, n2 and so on, which need no escapes.
+        Some(members) => format!("{{\"node\":\"{name}\",{members}"),
+        None => format!("{name} | {line}"),
+    }
 }
 
 /// Returns the arguments with which this process starts one node.
@@ -206,12 +236,8 @@ impl Nodes {
             };
             match event {
                 Event::Said(node, line) => {
-                    if face::chats()
-                        || [" WARN ", "ERROR "]
-                            .iter()
-                            .any(|level| line.contains(level))
-                    {
-                        face::complain(format_args!("{} | {line}", places[node].name));
+                    if face::chats() || is_grave(&line) {
+                        face::complain(of_node(&places[node].name, &line));
                     }
                     if line.contains("Server is ready") && !ready[node] {
                         ready[node] = true;
