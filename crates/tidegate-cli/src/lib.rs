@@ -6,6 +6,7 @@ mod client;
 mod cluster;
 mod count;
 mod doctor;
+mod escape;
 mod face;
 mod headroom;
 mod input;

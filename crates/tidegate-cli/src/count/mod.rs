@@ -1,6 +1,5 @@
 //! `tidegate count`: counts the words of files with the count topology, to show the engine at work.
 
-mod escape;
 mod files;
 mod report;
 

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::escape::escape;
 use super::files::Tried;
+use crate::escape::escape;
 use crate::topology::{Edge, Outcome, Tally, top};
 
 /// The results of a word count, which the command prints at its end.

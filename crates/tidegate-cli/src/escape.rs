@@ -1,5 +1,5 @@
-//! Makes a word printable for `tidegate count`: escapes all bytes that are no visible text, so that different
-//! words look different and no word changes the terminal.
+//! Makes foreign text printable, such as words and names of clients: escapes all bytes that are no visible
+//! text, so that different texts look different and no text changes the terminal.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ const SHOWN_MAX: usize = 200;
 
 /// Escapes a word for the terminal: bytes that are not UTF-8 become `\xNN`, invisible characters become
 /// `\u{..}`, and a backslash is doubled. Cuts a very long word and adds its length.
-pub(super) fn escape(word: &[u8]) -> String {
+pub(crate) fn escape(word: &[u8]) -> String {
     let mut text = String::new();
     for chunk in word.utf8_chunks() {
         for c in chunk.valid().chars() {
