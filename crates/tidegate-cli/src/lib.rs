@@ -21,6 +21,8 @@ pub mod serve;
 mod ship;
 mod sim;
 mod tls_files;
+#[allow(dead_code)] // The command that shows the figures follows.
+mod top;
 pub mod topology;
 mod values;
 mod why;

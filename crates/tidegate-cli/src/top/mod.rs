@@ -1,0 +1,5 @@
+//! `tidegate top`: watches a running server in a terminal, or prints one picture of it.
+
+#[cfg(test)]
+mod recorded;
+mod state;
