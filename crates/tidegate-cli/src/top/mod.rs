@@ -3,3 +3,4 @@
 #[cfg(test)]
 mod recorded;
 mod state;
+mod words;
