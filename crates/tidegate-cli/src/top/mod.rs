@@ -4,4 +4,5 @@ mod alarms;
 #[cfg(test)]
 mod recorded;
 mod state;
+mod view;
 mod words;
