@@ -10,7 +10,7 @@ use tidegate::controller::Choice;
 use crate::client::{consume, publish, stream, subscribe};
 use crate::face::Face;
 use crate::ship::args::{ReceiveArgs, SendArgs};
-use crate::{cluster, doctor, headroom, log, serve, sim, values, why};
+use crate::{cluster, doctor, headroom, log, serve, sim, top, values, why};
 
 /// The program's version and commit, which `tidegate --version` prints so that a bug report can name them.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
@@ -98,6 +98,8 @@ pub(crate) enum Command {
     /// Predict how many messages a second a server takes before the 99th percentile of its latency breaks a
     /// bound.
     Headroom(headroom::HeadroomArgs),
+    /// Watch a running server in the terminal: rates, batches, streams, connections, and alarms in words.
+    Top(top::TopArgs),
     /// Print a script that completes commands and flags in this shell.
     Completions {
         /// Write the completions for this shell, such as bash or zsh.

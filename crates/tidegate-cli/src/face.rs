@@ -82,6 +82,16 @@ pub(crate) fn colors() -> bool {
     }
 }
 
+/// Returns whether a picture on the terminal has colours, by `--color`; the caller knows that there is a
+/// terminal.
+pub(crate) fn screen_colors() -> bool {
+    match face().color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    }
+}
+
 /// Returns the level of the log lines to write. `debug` is the server's own setting that asks for more lines.
 pub(crate) fn level(debug: bool) -> LevelFilter {
     match face() {

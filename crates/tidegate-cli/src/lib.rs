@@ -21,7 +21,6 @@ pub mod serve;
 mod ship;
 mod sim;
 mod tls_files;
-#[allow(dead_code)] // The command that shows the figures follows.
 mod top;
 pub mod topology;
 mod values;
@@ -93,7 +92,8 @@ fn listen(command: &Command) -> std::io::Result<()> {
         | Command::Pub(_)
         | Command::Sub(_)
         | Command::Consume(_)
-        | Command::Doctor(_) => {
+        | Command::Doctor(_)
+        | Command::Top(_) => {
             interrupt::listen()?;
             interrupt::listen_to_term()
         }
@@ -116,6 +116,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => doctor::run(args),
         Command::Why(args) => why::run(args),
         Command::Headroom(args) => headroom::run(args),
+        Command::Top(args) => top::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { directory } => manual::pages(directory),
     }
