@@ -12,6 +12,8 @@ mod keys;
 pub(crate) mod lists;
 pub(crate) mod request;
 pub(crate) mod server;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -7,6 +7,8 @@ mod lists;
 mod overview;
 mod style;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
