@@ -37,11 +37,11 @@ deps-python:
 	  || { python3 -m venv $(NATS_PY) && $(NATS_PY)/bin/pip install -q 'nats-py==2.16.0'; } >target-nats-py.log 2>&1 </dev/null \
 	  || echo "missing: nats.py (see target-nats-py.log)"
 
-# Traces of system calls, disks of a node's own, networks of a node's own.
+# Traces of system calls, disks of a node's own, networks of a node's own, a terminal.
 deps-system:
-	@test "$$(command -v strace ip mkfs.ext4 fsfreeze openssl | wc -l)" = 5 \
-	  || { apt-get update -q && apt-get install -y -q --no-install-recommends strace iproute2 e2fsprogs util-linux openssl; } >target-system.log 2>&1 </dev/null \
-	  || echo "missing: strace, iproute2, e2fsprogs, util-linux or openssl (see target-system.log)"
+	@test "$$(command -v strace ip mkfs.ext4 fsfreeze openssl tmux | wc -l)" = 6 \
+	  || { apt-get update -q && apt-get install -y -q --no-install-recommends strace iproute2 e2fsprogs util-linux openssl tmux; } >target-system.log 2>&1 </dev/null \
+	  || echo "missing: strace, iproute2, e2fsprogs, util-linux, openssl or tmux (see target-system.log)"
 
 deps-peers: ## the rivals that benches run beside us, and nats-server
 	@for peer in rust java erlang go redis-rs go-nats postgres; do \
@@ -64,6 +64,7 @@ test-all: test deps-peers ## test, then rivals, examples, steps of the replicati
 	$(CARGO) test --locked -p tidegate-bench --features peers --test peers
 	@$(MAKE) --no-print-directory examples
 	@$(MAKE) --no-print-directory prove-kill prove-failover prove-partitions prove-away prove-power
+	@$(MAKE) --no-print-directory top-tmux
 	@$(MAKE) --no-print-directory soak-sim SEEDS_MAX=10000
 	@$(MAKE) --no-print-directory ignored
 
@@ -74,6 +75,11 @@ ignored:
 
 loom: ## the ring and the buffers under every interleaving loom finds
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --profile loom --test loom_queue
+
+# Under a terminal of the test's own.
+.PHONY: top-tmux
+top-tmux: ## `tidegate top` under tmux: sizes, signals, a server that ends, and the terminal given back
+	TOP_TMUX=all $(CARGO) test --locked -p tidegate-cli --test top tmux -- --nocapture
 
 PAIRS ?= 15
 WITHIN ?= 3

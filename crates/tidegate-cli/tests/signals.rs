@@ -79,6 +79,7 @@ fn a_command_with_a_silent_server_ends() {
             &["sub", "a", "-s", &at],
             &["consume", "S", "-s", &at],
             &["send", &at, "/dev/null"],
+            &["top", &at, "--once"],
         ] {
             let child = start(args);
             let _connection = silent.accept().unwrap();
