@@ -263,7 +263,7 @@ mod tests {
         ];
         let mut outcomes = Vec::new();
         for located in cases {
-            let (found, answer) = super::answer(&message, located.as_ref());
+            let (found, answer) = answer(&message, located.as_ref());
             assert!(!found && !answer["text"].as_str().unwrap().is_empty());
             assert_eq!(
                 (&answer["stream"], &answer["seq"]),
