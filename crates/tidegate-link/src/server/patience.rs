@@ -11,7 +11,7 @@
 //! gives way to the client's throughput. Pure.
 
 use tidegate::Time;
-use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
+use tidegate::controller::{Controller, Decision, Event, Reason, SizeCosts, Snapshot, When};
 
 /// The number of futile waits in a row after which acknowledgements leave at once. If a few messages usually
 /// arrive in a wait, chance alone does not produce so many futile ones.
@@ -84,6 +84,10 @@ impl<C: Controller> Controller for Patience<C> {
 
     fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
+    }
+
+    fn size_costs(&self) -> SizeCosts {
+        self.inner.size_costs()
     }
 }
 

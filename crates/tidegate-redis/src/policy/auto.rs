@@ -11,7 +11,9 @@
 
 use std::time::Duration;
 
-use tidegate::controller::{Controller, Decision, Event, Knee, Load, Reason, Snapshot, When};
+use tidegate::controller::{
+    Controller, Decision, Event, Knee, Load, Reason, SizeCosts, Snapshot, When,
+};
 use tidegate::{Time, nanos};
 
 /// The longest time without a new command, in nanoseconds, for which the controller waits for expected
@@ -169,6 +171,10 @@ impl Controller for Auto {
 
     fn snapshot(&self) -> Snapshot {
         self.price.snapshot()
+    }
+
+    fn size_costs(&self) -> SizeCosts {
+        self.price.size_costs()
     }
 }
 

@@ -57,8 +57,8 @@ pub use error::BoundaryError;
 
 use crate::Time;
 use crate::controller::{
-    BatchId, Bounded, Bounds, BoundsError, Controller, Decision, Event, Load, Reason, Snapshot,
-    When,
+    BatchId, Bounded, Bounds, BoundsError, Controller, Decision, Event, Load, Reason, SizeCosts,
+    Snapshot, When,
 };
 use table::Table;
 
@@ -433,6 +433,12 @@ impl<C: Controller> Boundary<C> {
             running: self.running(),
             ..self.controller.snapshot()
         }
+    }
+
+    /// Returns the controller's measured costs by size, for people and dashboards.
+    #[must_use]
+    pub fn size_costs(&self) -> SizeCosts {
+        self.controller.size_costs()
     }
 
     /// Returns whether the controller's decisions depend on [`Boundary::arrived`]; otherwise a driver may

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Controller, Counts, Decision, Event, Load, Reason, Snapshot, When};
+use super::{Controller, Counts, Decision, Event, Load, Reason, SizeCosts, Snapshot, When};
 use crate::{Time, nanos};
 
 /// The greatest number of batches that any boundary runs at once, even if its bounds allow more, so that its
@@ -308,6 +308,10 @@ impl<C: Controller> Controller for Bounded<C> {
             counts: self.counts,
             ..inner
         }
+    }
+
+    fn size_costs(&self) -> SizeCosts {
+        self.inner.size_costs()
     }
 
     fn wants_arrivals(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A wrapper that freezes a controller, so that a user can hold a setting or compare runs: the controller
 //! learns nothing, and the wrapper repeats its last decision.
 
-use super::{BatchId, Controller, Decision, Event, Snapshot, When};
+use super::{BatchId, Controller, Decision, Event, SizeCosts, Snapshot, When};
 use crate::Time;
 
 /// Wraps a controller with a switch. While frozen, the controller learns nothing, and the wrapper repeats the
@@ -193,6 +193,10 @@ impl<C: Controller> Controller for Freeze<C> {
             frozen: self.frozen,
             ..self.inner.snapshot()
         }
+    }
+
+    fn size_costs(&self) -> SizeCosts {
+        self.inner.size_costs()
     }
 
     fn wants_arrivals(&self) -> bool {

@@ -15,7 +15,7 @@
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
 
-use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
+use super::{BatchId, Controller, Decision, Event, Load, Reason, SizeCosts, Snapshot, When};
 use crate::Time;
 
 /// The start of the header line in every version of the log. The number of the version follows, so that a
@@ -121,6 +121,10 @@ impl<C: Controller> Controller for Recorder<C> {
 
     fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
+    }
+
+    fn size_costs(&self) -> SizeCosts {
+        self.inner.size_costs()
     }
 
     fn wants_arrivals(&self) -> bool {

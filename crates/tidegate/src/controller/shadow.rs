@@ -1,7 +1,7 @@
 //! A second controller that decides beside the active controller, for comparison only, so that a user can
 //! judge a controller before using it.
 
-use super::{Controller, Decision, Event, Snapshot, When};
+use super::{Controller, Decision, Event, SizeCosts, Snapshot, When};
 use crate::Time;
 
 /// Obeys `active`, sends the same events to `shadow`, and compares their answers. The events describe the
@@ -122,6 +122,10 @@ impl<A: Controller, S: Controller> Controller for Shadow<A, S> {
     /// Returns the state and the counts of the active controller, because the batches are its own.
     fn snapshot(&self) -> Snapshot {
         self.active.snapshot()
+    }
+
+    fn size_costs(&self) -> SizeCosts {
+        self.active.size_costs()
     }
 
     fn wants_arrivals(&self) -> bool {

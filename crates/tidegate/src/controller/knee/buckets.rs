@@ -3,6 +3,8 @@
 //!
 //! Each bucket keeps its part of the sums for the line, so that a scan adds and compares without dividing.
 
+use crate::controller::{SizeCost, SizeCosts};
+
 /// The least and the greatest number of samples over which a bucket averages the size and the cost of its
 /// batches. Few samples follow a change sooner; many samples average noise out.
 const SAMPLES: (f64, f64) = (8.0, 1024.0);
@@ -276,6 +278,22 @@ impl Buckets {
             rest &= rest - 1;
             each(i, self.all[i].rate, self.all[i].weight);
         }
+    }
+
+    /// Returns the mean cost of every size measured, for people and dashboards.
+    pub(super) fn size_costs(&self) -> SizeCosts {
+        let mut costs = SizeCosts::default();
+        let mut rest = self.seen;
+        while rest != 0 {
+            let bucket = &self.all[rest.trailing_zeros() as usize];
+            rest &= rest - 1;
+            costs.push(SizeCost {
+                size: bucket.n,
+                cost_ns: bucket.y,
+                batches: bucket.count,
+            });
+        }
+        costs
     }
 
     /// Returns the largest batch size measured, in items, which bounds the growth of the limit; 0 before the

@@ -52,7 +52,8 @@ use search::{Cut, Search};
 use strain::{Point, Strain};
 
 use super::{
-    BatchId, Bounds, Controller, Decision, Event, Load, Objective, Reason, Snapshot, When,
+    BatchId, Bounds, Controller, Decision, Event, Load, Objective, Reason, SizeCosts, Snapshot,
+    When,
 };
 use crate::Time;
 
@@ -755,7 +756,12 @@ impl Controller for Knee {
             clipped: self.cost.clipped,
             infeasible_ns: self.infeasible_ns,
             infeasible: self.infeasible,
+            in_bytes: self.unit == Unit::Bytes,
             ..Snapshot::default()
         }
+    }
+
+    fn size_costs(&self) -> SizeCosts {
+        self.cost.buckets.size_costs()
     }
 }
