@@ -24,6 +24,10 @@ use crate::syncs::PastSync;
 use crate::writer::{Accepted, Writer};
 use crate::{Failure, Lsn};
 
+/// The number of syncs after which the log thread copies the controller's costs by size for readers of
+/// statistics that have not asked for them yet. The copy takes 1.5 KiB, so it is not made after each sync.
+const COSTS_EVERY: u64 = 64;
+
 /// The callback that reports the outcome of an appended batch to the caller. The log thread calls it once:
 /// with the batch's position when the batch is durable, or with the failure of the log.
 pub(crate) type Done = Box<dyn FnOnce(Result<Lsn, Failure>) + Send>;
@@ -312,6 +316,11 @@ impl Driver {
             });
         }
         drop(observed);
+        let due = snapshot.counts.batches().is_multiple_of(COSTS_EVERY);
+        if due || self.shared.costs_asked.load(Ordering::Relaxed) {
+            self.shared.costs_asked.store(false, Ordering::Relaxed);
+            *lock(&self.shared.size_costs) = self.gather.size_costs();
+        }
         outcome
     }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use tidegate::Time;
 use tidegate::boundary::{self, Boundary, BoundaryError, Cut};
-use tidegate::controller::{BatchId, Load, Reason, Snapshot};
+use tidegate::controller::{BatchId, Load, Reason, SizeCosts, Snapshot};
 
 /// Decides which waiting batches the next sync covers, and when the sync starts.
 pub(crate) struct Gather {
@@ -122,6 +122,10 @@ impl Gather {
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
+    }
+
+    pub(crate) fn size_costs(&self) -> SizeCosts {
+        self.boundary.size_costs()
     }
 }
 

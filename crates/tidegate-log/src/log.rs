@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use tidegate::Time;
-use tidegate::controller::Snapshot;
+use tidegate::controller::{SizeCosts, Snapshot};
 
 use crate::read::Reader;
 use crate::segment::SEGMENT_HEADER;
@@ -244,6 +244,15 @@ impl Log {
             pending_bytes: self.shared.pending_bytes.load(Ordering::Relaxed),
             controller: lock(&self.shared.observed).snapshot,
         }
+    }
+
+    /// Returns the measured costs of syncs by the bytes or records that they covered, for monitoring. They
+    /// may be some syncs old: the call asks the log thread for newer ones, which it gives after its next
+    /// sync.
+    #[must_use]
+    pub fn size_costs(&self) -> SizeCosts {
+        self.shared.costs_asked.store(true, Ordering::Relaxed);
+        *lock(&self.shared.size_costs)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use tidegate::controller::Snapshot;
+use tidegate::controller::{SizeCosts, Snapshot};
 
 use crate::append::Now;
 use crate::duty::Passing;
@@ -118,6 +118,10 @@ pub(crate) struct Shared {
     pub(crate) observed: Mutex<Observed>,
     /// The clock of the log, by which it notes when syncs start.
     pub(crate) now: Now,
+    /// The controller's costs by size. The log thread copies them after a sync if `costs_asked` is true, and
+    /// every 64 syncs otherwise, because they are larger than the snapshot.
+    pub(crate) size_costs: Mutex<SizeCosts>,
+    pub(crate) costs_asked: AtomicBool,
     pub(crate) errands: Errands,
     /// The state through which the log thread and the appending thread pass the duty of writing to each
     /// other.
@@ -147,6 +151,8 @@ impl Shared {
                 syncs: Syncs::new(durable),
             }),
             now,
+            size_costs: Mutex::default(),
+            costs_asked: AtomicBool::new(true),
             errands: Errands::default(),
             passing: Passing::default(),
             durable: AtomicU64::new(durable.get()),

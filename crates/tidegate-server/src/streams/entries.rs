@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate::boundary::DecisionLog;
-use tidegate::controller::Snapshot;
+use tidegate::controller::{SizeCosts, Snapshot};
 use tidegate_raft::replica::EntryId;
 use tidegate_stream::stream::{Command, Effect, Outcome};
 
@@ -217,6 +217,11 @@ impl Entries {
     /// Returns the state of the controller that chooses how large an entry may grow, for the monitor.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.gauge.snapshot()
+    }
+
+    /// Returns the costs by size that this controller has measured, for the monitor.
+    pub(super) fn size_costs(&self) -> SizeCosts {
+        self.gauge.size_costs()
     }
 
     fn pop(&mut self) -> Option<Sealed<Then>> {

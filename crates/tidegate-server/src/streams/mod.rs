@@ -42,7 +42,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate::boundary::DecisionLog;
-use tidegate::controller::Snapshot;
+use tidegate::controller::{SizeCosts, Snapshot};
 use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_nats::parse::Publish;
 use tidegate_raft::replica::{Committed, EntryId};
@@ -320,6 +320,19 @@ impl JetStream {
     #[must_use]
     pub(crate) fn controllers(&self) -> [Snapshot; 2] {
         [self.entries.snapshot(), self.publishing.fast.snapshot()]
+    }
+
+    /// Returns the state of the controller of the size of entries, with its costs by size, for the samples of
+    /// the boundaries.
+    pub(crate) fn entry_sizes(&self) -> (Snapshot, SizeCosts) {
+        (self.entries.snapshot(), self.entries.size_costs())
+    }
+
+    /// Returns the state of the controller of flow acknowledgements, with its costs by size, for the samples
+    /// of the boundaries.
+    pub(crate) fn flow_acks(&self) -> (Snapshot, SizeCosts) {
+        let fast = &self.publishing.fast;
+        (fast.snapshot(), fast.size_costs())
     }
 
     /// Returns the number of bytes of the group's commands that wait for the log.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tidegate::Time;
 use tidegate::boundary::{Boundary, Cut, DecisionLog};
-use tidegate::controller::{Bounds, Knee, Load, Objective, Reason, Snapshot};
+use tidegate::controller::{Bounds, Knee, Load, Objective, Reason, SizeCosts, Snapshot};
 use tidegate_raft::replica::EntryId;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
@@ -316,6 +316,11 @@ impl Gauge {
     /// Returns the state of the controller of the size of entries, which the monitor shows.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
+    }
+
+    /// Returns the costs of entries by size that the controller has measured, which the monitor shows.
+    pub(super) fn size_costs(&self) -> SizeCosts {
+        self.boundary.size_costs()
     }
 }
 

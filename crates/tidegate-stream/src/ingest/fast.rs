@@ -31,7 +31,7 @@ use hashbrown::{Equivalent, HashMap};
 use slab::Slab;
 use tidegate::Time;
 use tidegate::boundary::DecisionLog;
-use tidegate::controller::Snapshot;
+use tidegate::controller::{SizeCosts, Snapshot};
 use tidegate_nats::headers;
 
 use self::batch::{Batch, HeldMessage};
@@ -413,6 +413,12 @@ impl Fast {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.pacing.snapshot()
+    }
+
+    /// Returns the costs of acknowledgements by size that this controller has measured, for monitoring.
+    #[must_use]
+    pub fn size_costs(&self) -> SizeCosts {
+        self.pacing.size_costs()
     }
 
     /// Returns the parsed reply subject of a message and the index of its open batch; starts the batch at the

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
-use tidegate::controller::{BatchId, Bounds, Knee, Load, Objective, Reason, Snapshot};
+use tidegate::controller::{BatchId, Bounds, Knee, Load, Objective, Reason, SizeCosts, Snapshot};
 
 /// The limit on the time between the storing of a message and the flow acknowledgement that covers it, so
 /// that a publisher that waits goes on soon.
@@ -116,6 +116,10 @@ impl Pacing {
 
     pub(super) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
+    }
+
+    pub(super) fn size_costs(&self) -> SizeCosts {
+        self.boundary.size_costs()
     }
 }
 
