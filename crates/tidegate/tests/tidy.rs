@@ -149,6 +149,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-cluster/src/",
         "crates/tidegate-stream/src/consumer/",
         "crates/tidegate-stream/src/ingest/",
+        "crates/tidegate-monitor/src/",
         "crates/tidegate-nats/src/",
         "crates/tidegate-stream/src/stream/",
         "crates/tidegate-server/src/sessions",

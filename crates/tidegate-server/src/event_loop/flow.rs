@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
-use tidegate::controller::{BatchId, Bounds, Choice, ChoiceError, Load, Reason, Snapshot};
+use tidegate::controller::{
+    BatchId, Bounds, Choice, ChoiceError, Load, Reason, SizeCosts, Snapshot,
+};
 
 /// The bounds of the controller's choice: the greatest and (`ITEMS_MIN`) the least number of copies of
 /// messages that it may allow in one batch, which is one round of socket writes.
@@ -111,6 +113,11 @@ impl Flow {
     /// Returns the state of the controller, for the monitor.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
+    }
+
+    /// Returns the state of the controller with its costs by size, for the samples of the boundaries.
+    pub(super) fn observe(&self) -> (Snapshot, SizeCosts) {
+        (self.boundary.snapshot(), self.boundary.size_costs())
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
+use tidegate::Time;
+use tidegate_monitor::Observed;
 use tidegate_nats::settings::Account;
 
 use super::report::Report;
@@ -25,6 +27,8 @@ pub(super) enum Command {
     LameDuck,
     Reload(Box<Settings>),
     Report(Box<Query>, SyncSender<Report>),
+    /// Makes the loop read its boundaries for the monitor's samples.
+    Observe(SyncSender<(Time, Vec<Observed>)>),
     /// Makes the loop give the questions of the system account's clients to this thread, which answers them.
     ServeSystem(SyncSender<Job>),
     /// Makes the loop deliver an answer to a client, or a message about an event to all clients, of an
@@ -90,6 +94,12 @@ impl Handle {
     /// through `to`. If the loop ends before that, it drops `to`.
     pub(crate) fn report(&self, query: Query, to: SyncSender<Report>) -> Result<(), Busy> {
         self.send(Command::Report(Box::new(query), to))
+    }
+
+    /// Asks the event loop for the state of its boundaries, for the monitor's samples. The loop sends its
+    /// time and the state through `to`. If the loop ends before that, it drops `to`.
+    pub(crate) fn observe(&self, to: SyncSender<(Time, Vec<Observed>)>) -> Result<(), Busy> {
+        self.send(Command::Observe(to))
     }
 
     /// Makes the event loop hand the questions of clients of the system account to the receiver of `to`,

@@ -75,6 +75,7 @@ use self::read_queue::{ReadQueue, Share};
 use self::recording::Recording;
 use self::remotes::RemoteOrigins;
 use self::replication::Replication;
+use self::report::boundaries::observe;
 use self::report::{Cluster, Report, Streams};
 use self::socket::Socket;
 use self::system::SystemLink;
@@ -548,6 +549,10 @@ impl Server {
                     // The loop fails to send the report only if the thread that asked for it has ended, which
                     // does no harm.
                     let _ = to.try_send(report);
+                }
+                Command::Observe(to) => {
+                    let observed = observe(&self.node, &self.flow, self.store.as_ref());
+                    let _ = to.try_send((now, observed));
                 }
                 Command::Drain if !self.stopping => {
                     tracing::info!(

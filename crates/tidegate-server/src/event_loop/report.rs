@@ -1,6 +1,7 @@
 //! Gathers the figures of a running server as plain data, for the monitor and the system account. The event
 //! loop does that between two turns.
 
+pub(in crate::event_loop) mod boundaries;
 pub(crate) mod details;
 pub(crate) mod lists;
 pub(crate) mod query;

@@ -27,6 +27,7 @@ pub(super) const PATHS: &[&str] = &[
     "/accstatz",
     "/raftz",
     "/why",
+    "/boundaries",
     "/metrics",
 ];
 

@@ -9,6 +9,7 @@ pub(crate) mod accounts;
 pub(crate) mod json;
 mod metrics;
 mod query;
+mod sampling;
 mod why;
 
 use std::convert::Infallible;
@@ -30,6 +31,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
+use self::sampling::Sampling;
 use crate::event_loop::handle::Handle;
 use crate::event_loop::report::Report;
 use crate::event_loop::report::query::{Message, Query};
@@ -88,6 +90,7 @@ impl Monitor {
             .spawn(move || {
                 let serving = async move {
                     let source = Source {
+                        sampling: Sampling::new(handle.clone()),
                         handle,
                         started,
                         base,
@@ -135,6 +138,7 @@ impl Drop for Monitor {
 #[derive(Clone)]
 struct Source {
     handle: Handle,
+    sampling: Sampling,
     started: SystemTime,
     /// The beginning of all paths of the monitor, which the operator sets.
     base: Arc<str>,
@@ -218,17 +222,22 @@ async fn answer(
         return Ok(plain(StatusCode::NOT_FOUND, &expected));
     }
     source.asked.count(path);
+    if path == "/boundaries" {
+        let history_s = match sampling::history(request.uri().query().unwrap_or("")) {
+            Ok(history_s) => history_s,
+            Err(message) => return Ok(plain(StatusCode::BAD_REQUEST, &message)),
+        };
+        return Ok(match source.sampling.answer(history_s).await {
+            Some(body) => with_type(StatusCode::OK, "application/json", body),
+            None => late(),
+        });
+    }
     let query = match query::parse(path, request.uri().query().unwrap_or("")) {
         Ok(query) => query,
         Err(message) => return Ok(plain(StatusCode::BAD_REQUEST, &message)),
     };
     let Some(report) = report(&source, query.clone()).await else {
-        let error = br#"{"status":"unavailable","error":"the server did not answer in time"}"#;
-        return Ok(with_type(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "application/json",
-            error.to_vec(),
-        ));
+        return Ok(late());
     };
     if let Some(message) = query.message {
         let located = report.streams.and_then(|s| s.located);
@@ -312,6 +321,16 @@ async fn why(message: Message, located: Option<Located>) -> Response<Full<Bytes>
             "the monitor cannot answer",
         ),
     }
+}
+
+/// Makes the answer to a reader for whom the event loop had no time.
+fn late() -> Response<Full<Bytes>> {
+    let error = br#"{"status":"unavailable","error":"the server did not answer in time"}"#;
+    with_type(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "application/json",
+        error.to_vec(),
+    )
 }
 
 fn plain(status: StatusCode, message: &str) -> Response<Full<Bytes>> {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
+mod boundaries;
 mod clients;
 mod ending;
 mod hostile;

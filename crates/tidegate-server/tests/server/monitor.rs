@@ -23,7 +23,7 @@ fn http(address: SocketAddr, request: &str) -> (u16, String) {
     )
 }
 
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(super) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     http(
         address,
         &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
