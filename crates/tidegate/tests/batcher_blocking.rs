@@ -103,6 +103,8 @@ fn waits_for_an_answer_come_back_on_a_runtime_of_one_thread() {
         assert_eq!(handle.blocking_controller().unwrap_err(), task);
         assert_eq!(handle.blocking_inspect(|_: &u8| ()).unwrap_err(), task);
         assert!(handle.controller().await.unwrap().counts.items >= 2);
+        assert!(!handle.size_costs().await.unwrap().as_slice().is_empty());
+        assert_eq!(handle.blocking_size_costs().unwrap_err(), task);
 
         let mut request = handle.send_request(8).await.unwrap();
         let waited = request.blocking_wait_timeout(LONG);

@@ -22,6 +22,7 @@ use super::batch::Batch;
 use super::core::{BUSY, Core, DriverStep};
 use super::gathered::Gathered;
 use super::handler::{Append, Flow, Init, Op, StopReason};
+use super::inspect::Seen;
 use super::keys::{KeyOf, Keys};
 use super::mend::{Panicked, catch};
 use super::owned::{End, Landed, Ticket};
@@ -121,7 +122,11 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     /// batches.
     pub(super) fn receive_visits(&self, handler: &dyn Any) {
         if !self.shared.inbox.is_empty() {
-            self.shared.inbox.serve(handler, &self.core.snapshot());
+            let seen = Seen {
+                snapshot: self.core.snapshot(),
+                size_costs: self.core.size_costs(),
+            };
+            self.shared.inbox.serve(handler, &seen);
         }
     }
 

@@ -13,7 +13,7 @@
 
 use crate::Time;
 use crate::boundary::{self, Boundary, BoundaryError, Cut};
-use crate::controller::{BatchId, Load, Reason, Snapshot};
+use crate::controller::{BatchId, Load, Reason, SizeCosts, Snapshot};
 
 /// The decisions of one actor: a boundary with its controller, and the state of the actor's life. See the
 /// [module](self).
@@ -237,6 +237,10 @@ impl Core {
 
     pub(super) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
+    }
+
+    pub(super) fn size_costs(&self) -> SizeCosts {
+        self.boundary.size_costs()
     }
 }
 

@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::mend::catch;
 use super::reply::{ReplyError, Request, lock, pair};
 use super::shared::Entry;
-use crate::controller::Snapshot;
+use crate::controller::{SizeCosts, Snapshot};
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// Runs the closure `look` on the handler between two batches, and returns the result of `look`. The
@@ -50,7 +50,17 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// The actor ended, or its own handler makes the call.
     pub async fn controller(&self) -> Result<Snapshot, InspectError> {
         self.not_in_handler().map_err(InspectError::WouldBlock)?;
-        self.ask(|_, snapshot| *snapshot).await.map_err(lost)
+        self.ask(|_, seen| seen.snapshot).await.map_err(lost)
+    }
+
+    /// Returns the costs of batches by size that the controller has measured, for people and dashboards. The
+    /// call waits like [`controller`](Self::controller).
+    ///
+    /// # Errors
+    /// The same as for `controller`.
+    pub async fn size_costs(&self) -> Result<SizeCosts, InspectError> {
+        self.not_in_handler().map_err(InspectError::WouldBlock)?;
+        self.ask(|_, seen| seen.size_costs).await.map_err(lost)
     }
 
     /// Returns a snapshot of the controller like [`controller`](Self::controller), but blocks the thread.
@@ -59,7 +69,16 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// The same as for `controller`, and [`InspectError::WouldBlock`] if the thread must not wait.
     pub fn blocking_controller(&self) -> Result<Snapshot, InspectError> {
         self.may_block().map_err(InspectError::WouldBlock)?;
-        self.ask(|_, snapshot| *snapshot).wait().map_err(lost)
+        self.ask(|_, seen| seen.snapshot).wait().map_err(lost)
+    }
+
+    /// Returns the costs of batches by size like [`size_costs`](Self::size_costs), but blocks the thread.
+    ///
+    /// # Errors
+    /// The same as for `controller`, and [`InspectError::WouldBlock`] if the thread must not wait.
+    pub fn blocking_size_costs(&self) -> Result<SizeCosts, InspectError> {
+        self.may_block().map_err(InspectError::WouldBlock)?;
+        self.ask(|_, seen| seen.size_costs).wait().map_err(lost)
     }
 
     fn visit<H: 'static, V: Send + 'static>(
@@ -76,11 +95,11 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
 
     fn ask<V: Send + 'static>(
         &self,
-        look: impl FnOnce(&dyn Any, &Snapshot) -> V + Send + 'static,
+        look: impl FnOnce(&dyn Any, &Seen) -> V + Send + 'static,
     ) -> Request<V> {
         let (reply, request) = pair();
-        let put = self.shared.inbox.put(Box::new(move |handler, snapshot| {
-            reply.send(look(handler, snapshot));
+        let put = self.shared.inbox.put(Box::new(move |handler, seen| {
+            reply.send(look(handler, seen));
         }));
         if put {
             // If the queue has no room for the wake entry, the actor is awake anyway, because it has items
@@ -98,7 +117,13 @@ fn lost(error: ReplyError) -> InspectError {
     }
 }
 
-type Visit = Box<dyn FnOnce(&dyn Any, &Snapshot) + Send>;
+type Visit = Box<dyn FnOnce(&dyn Any, &Seen) + Send>;
+
+/// The state of the controller that a visit may look at.
+pub(super) struct Seen {
+    pub(super) snapshot: Snapshot,
+    pub(super) size_costs: SizeCosts,
+}
 
 /// The visits (inspections of a handler) that wait until the handler is free.
 pub(super) struct Inbox {
@@ -151,7 +176,7 @@ impl Inbox {
     }
 
     /// Runs the waiting visits on the handler, which is free between two batches.
-    pub(super) fn serve(&self, handler: &dyn Any, snapshot: &Snapshot) {
+    pub(super) fn serve(&self, handler: &dyn Any, seen: &Seen) {
         if !self.any.swap(false, Ordering::Acquire) {
             return;
         }
@@ -159,7 +184,7 @@ impl Inbox {
         for visit in visits.into_iter().flatten() {
             // If a visit panics, the drop of its reply reports the panic to the visitor. The actor
             // continues.
-            let _ = catch(|| visit(handler, snapshot));
+            let _ = catch(|| visit(handler, seen));
         }
     }
 
