@@ -6,7 +6,10 @@ use std::num::IntErrorKind;
 
 use tidegate_nats::subject;
 
-use crate::event_loop::report::query::{List, Message, PAGE_MAX, Query, State};
+use crate::event_loop::report::query::{List, Message, PAGE_MAX, Query, Sort, State};
+
+/// The greatest length of a text to search for, in bytes: the search looks at each entry of a list.
+const SEARCH_MAX: usize = 256;
 
 /// Reads the parameters in the request's `text` that the page at `path` knows. Ignores unknown parameters, as
 /// nats-server does.
@@ -50,6 +53,13 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
                 query.cid = Some(cid.map_err(|_| format!("{key}: expected a number"))?);
             }
             ("user", List::Connections) => query.user = Some(value.into()),
+            ("sort", List::Connections) => query.sort = sort(value)?,
+            ("search", List::Connections | List::Streams) => {
+                if value.len() > SEARCH_MAX {
+                    return Err(format!("search: expected at most {SEARCH_MAX} bytes"));
+                }
+                query.search = Some(value.into());
+            }
             ("state", List::Connections) => query.state = state(value)?,
             ("test", List::Subscriptions) => {
                 if !subject::is_literal(value.as_bytes()) {
@@ -125,6 +135,26 @@ fn state(value: &str) -> Result<State, String> {
     }
 }
 
+fn sort(value: &str) -> Result<Sort, String> {
+    Ok(match value {
+        "cid" => Sort::Cid,
+        "start" | "uptime" => Sort::Start,
+        "subs" => Sort::Subscriptions,
+        "pending" => Sort::Pending,
+        "msgs_to" => Sort::MsgsTo,
+        "msgs_from" => Sort::MsgsFrom,
+        "bytes_to" => Sort::BytesTo,
+        "bytes_from" => Sort::BytesFrom,
+        "last" => Sort::Last,
+        "idle" => Sort::Idle,
+        _ => {
+            return Err(format!(
+                "sort: expected cid, start, subs, pending, msgs_to, msgs_from, bytes_to, bytes_from, last, idle or uptime, not {value}"
+            ));
+        }
+    })
+}
+
 /// Decodes the value of a parameter, which browsers encode: `%XX` into a byte, and `+` into a blank.
 fn decode(value: &str) -> Result<Cow<'_, str>, String> {
     if !value.contains(['%', '+']) {
@@ -165,6 +195,12 @@ mod tests {
             ..Query::new(List::Connections)
         };
         assert_eq!(query, wanted);
+        let query = parse("/connz", "sort=msgs_from&search=a%2Fb").unwrap();
+        assert_eq!(
+            (query.sort, query.search.as_deref()),
+            (Sort::MsgsFrom, Some("a/b"))
+        );
+        assert_eq!(parse("/subsz", "search=x&sort=no").unwrap().search, None);
         let query = parse("/subsz", "subs=1&test=a.b&acc=%24G&offset=3&limit=2").unwrap();
         let wanted = Query {
             subscriptions: true,
@@ -199,9 +235,12 @@ mod tests {
             ("/connz", "cid=-1"),
             ("/connz", "user=%2"),
             ("/subsz", "test=a.*"),
+            ("/connz", "sort=name"),
             ("/jsz", "streams=2"),
         ] {
             assert!(parse(path, text).is_err(), "{path} {text}");
         }
+        let long = format!("search={}", "x".repeat(SEARCH_MAX + 1));
+        assert!(parse("/jsz", &long).is_err());
     }
 }

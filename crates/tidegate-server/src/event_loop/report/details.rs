@@ -104,17 +104,19 @@ pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
     }
     let mut listed = 0;
     let mut all = ByName::new(node, after.as_deref());
-    for _ in 0..place.skip.min(SKIPPED) {
-        match all.next() {
-            Some((_, stream)) => after = Some(stream.name().to_owned()),
-            None => return part,
-        }
-    }
-    let skip = place.skip.saturating_sub(SKIPPED);
-    while listed < query.limit && skip == 0 && room > 0 {
+    let is_wanted = |name: &str| query.search.as_ref().is_none_or(|text| name.contains(text));
+    // Streams that the search does not find count like skipped ones: the loop only looks at their names.
+    let (mut skip, mut looked) = (place.skip, 0);
+    while listed < query.limit && room > 0 && looked < SKIPPED {
         let Some((of, stream)) = all.next() else {
             return part;
         };
+        if skip > 0 || !is_wanted(stream.name()) {
+            looked += 1;
+            skip -= usize::from(skip > 0 && is_wanted(stream.name()));
+            after = Some(stream.name().to_owned());
+            continue;
+        }
         (listed, room) = (listed + 1, room - 1);
         let name = stream.name().to_owned();
         after = Some(name.clone());

@@ -7,7 +7,7 @@ use tidegate_nats::session::{CloseReason, Session, Traffic};
 use tidegate_nats::settings::Account;
 use tidegate_nats::sublist::SubKey;
 
-use super::query::Query;
+use super::query::{Query, Sort};
 use crate::sessions::Node;
 use crate::sessions::recently_closed::ClosedConnection;
 use crate::sessions::view::ClientSubscription;
@@ -63,8 +63,51 @@ enum Found<'a> {
     Closed(&'a ClosedConnection),
 }
 
-/// Lists the client connections that `query` selects, in the order of their numbers. As in nats-server, the
-/// total counts all connections of the selected state for the monitor.
+impl Found<'_> {
+    fn cid(&self) -> u64 {
+        match self {
+            Self::Open(s) => s.cid,
+            Self::Closed(c) => c.cid,
+        }
+    }
+
+    /// Returns the key that brings a list of connections into the order `sort`. The numbers of connections
+    /// make the order of equal figures certain.
+    fn key(&self, sort: Sort) -> (u64, u64) {
+        let (subs, pending, traffic, since, active) = match self {
+            Self::Open(s) => (s.subs.len(), s.out.len(), s.traffic, s.since, s.active),
+            Self::Closed(c) => (c.subscriptions, 0, c.traffic, c.since, c.active),
+        };
+        let down = |n: u64| u64::MAX - n;
+        let first = match sort {
+            Sort::Cid => 0,
+            Sort::Start => since.as_nanos(),
+            Sort::Subscriptions => down(subs as u64),
+            Sort::Pending => down(pending as u64),
+            Sort::MsgsTo => down(traffic.out_msgs),
+            Sort::MsgsFrom => down(traffic.in_msgs),
+            Sort::BytesTo => down(traffic.out_bytes),
+            Sort::BytesFrom => down(traffic.in_bytes),
+            Sort::Last => down(active.as_nanos()),
+            Sort::Idle => active.as_nanos(),
+        };
+        (first, self.cid())
+    }
+
+    /// Returns whether the connection's name, user or address contains `text`.
+    fn contains(&self, text: &str) -> bool {
+        let (name, user, address) = match self {
+            Self::Open(s) => (s.options.name.as_str(), s.user(), s.address),
+            Self::Closed(c) => (&*c.name, c.user.as_deref(), c.address),
+        };
+        name.contains(text)
+            || user.is_some_and(|u| u.contains(text))
+            || address.to_string().contains(text)
+    }
+}
+
+/// Lists the client connections that `query` selects, in the order that it names. As in nats-server, the
+/// total counts all connections of the selected state for the monitor; with a search, those that it finds.
 pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
     let name = |account| node.settings().account_name(account);
     let of = |account| query.is_of_account(name(account));
@@ -78,24 +121,29 @@ pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
         let open = node
             .sessions()
             .filter(|s| of(s.account()) && wanted(s.cid, s.user()));
-        found.extend(open.map(|s| (s.cid, Found::Open(s))));
+        found.extend(open.map(Found::Open));
     }
     if query.state.closed() {
         let closed = || node.recently_closed().iter().filter(|c| of(c.account));
         total += closed().count();
         let closed = closed().filter(|c| wanted(c.cid, c.user.as_deref()));
-        found.extend(closed.map(|c| (c.cid, Found::Closed(c))));
+        found.extend(closed.map(Found::Closed));
+    }
+    if let Some(text) = &query.search {
+        found.retain(|f| f.contains(text));
+        total = found.len();
     }
     let up_to = query.offset.saturating_add(query.limit);
+    let sort = query.sort;
     if up_to < found.len() {
         // The loop brings only the entries up to the end of the page into order, to save time.
-        found.select_nth_unstable_by_key(up_to, |(cid, _)| *cid);
+        found.select_nth_unstable_by_key(up_to, |f| f.key(sort));
         found.truncate(up_to);
     }
-    found.sort_unstable_by_key(|(cid, _)| *cid);
+    found.sort_unstable_by_key(|f| f.key(sort));
     let mut room = if query.subscriptions { SUBJECTS_MAX } else { 0 };
     let page = found.into_iter().skip(query.offset);
-    let entries = page.map(|(_, found)| match found {
+    let entries = page.map(|found| match found {
         Found::Closed(connection) => closed(connection, name(connection.account)),
         Found::Open(session) => {
             let patterns = node.patterns(session).take(room);
@@ -326,6 +374,32 @@ mod tests {
             ..one
         };
         assert_eq!(connections(&node, &other).total, 0);
+    }
+
+    #[test]
+    fn connections_in_the_order_of_a_figure_and_by_a_text() {
+        let mut node = node();
+        let keys: Vec<ClientKey> = (0..3).map(|_| client(&mut node, NOW)).collect();
+        say(&mut node, NOW, keys[1], "PUB a 1\r\nx\r\nPUB a 1\r\nx\r\n");
+        say(&mut node, NOW, keys[2], "SUB a 1\r\nPUB b 1\r\nx\r\n");
+        let list = |sort, offset, limit, search: Option<&str>| {
+            let query = Query {
+                sort,
+                offset,
+                limit,
+                search: search.map(Into::into),
+                ..Query::new(List::Connections)
+            };
+            connections(&node, &query)
+        };
+        assert_eq!(numbers(&list(Sort::MsgsFrom, 0, 9, None)), [2, 3, 1]);
+        assert_eq!(numbers(&list(Sort::MsgsFrom, 1, 1, None)), [3]);
+        assert_eq!(numbers(&list(Sort::Subscriptions, 0, 2, None)), [3, 1]);
+        let address = node.sessions().next().unwrap().address.to_string();
+        let found = list(Sort::Cid, 0, 9, Some(&address));
+        assert_eq!(found.total, found.entries.len());
+        assert!(!found.entries.is_empty());
+        assert_eq!(list(Sort::Cid, 0, 9, Some("nothing has this")).total, 0);
     }
 
     #[test]

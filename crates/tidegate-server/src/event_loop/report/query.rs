@@ -38,6 +38,24 @@ impl State {
     }
 }
 
+/// The figure by which the reader wants a list of connections in order, with the names of nats-server. The
+/// numbers of connections and their starts go up; all other figures go down, so that the largest come first.
+/// `Idle` brings the connections first that have been idle for the longest time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sort {
+    #[default]
+    Cid,
+    Start,
+    Subscriptions,
+    Pending,
+    MsgsTo,
+    MsgsFrom,
+    BytesTo,
+    BytesFrom,
+    Last,
+    Idle,
+}
+
 /// The parameters of a request for a report, by which the event loop gathers the figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
@@ -55,6 +73,11 @@ pub(crate) struct Query {
     pub(crate) state: State,
     pub(crate) cid: Option<u64>,
     pub(crate) user: Option<String>,
+    /// The order of the connections in the list.
+    pub(crate) sort: Sort,
+    /// The text that each listed connection has in its name, its user or its address, and each listed stream
+    /// in its name; `None` lists all. Upper and lower case differ.
+    pub(crate) search: Option<String>,
     /// The name of the account that the reader wants figures of; `None` lets the report cover all accounts.
     pub(crate) account: Option<String>,
     /// The subject that the listed subscriptions must match; `None` lists all.
@@ -92,6 +115,8 @@ impl Query {
             state: State::Open,
             cid: None,
             user: None,
+            sort: Sort::Cid,
+            search: None,
             account: None,
             test: None,
             accounts: false,
