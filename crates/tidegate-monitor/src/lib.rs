@@ -8,6 +8,7 @@
 #![doc = include_str!("../README.md")]
 
 mod model;
+pub mod page;
 mod sampler;
 mod view;
 

@@ -144,11 +144,17 @@ impl Sampler {
             .is_some_and(|asked| now.since(asked) < tidegate::nanos(WATCHED_FOR))
     }
 
-    /// Returns whether the latest sample is at least [`EVERY`] old at `now`, or there is none.
+    /// Returns the time of the next sample: [`EVERY`] after the latest one.
+    #[must_use]
+    pub fn due_at(&self) -> Time {
+        let every = tidegate::nanos(EVERY);
+        self.recorded.map_or(Time::ZERO, |at| at.after(every))
+    }
+
+    /// Returns whether a sample is due at `now`.
     #[must_use]
     pub fn is_due(&self, now: Time) -> bool {
-        self.recorded
-            .is_none_or(|at| now.since(at) >= tidegate::nanos(EVERY))
+        now >= self.due_at()
     }
 
     /// Adds a sample of each boundary at `now`. A `now` before the latest one counts as the latest.

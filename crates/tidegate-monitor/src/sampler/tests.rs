@@ -109,6 +109,7 @@ fn only_a_watched_sampler_goes_on() {
     sampler.ask(at(5000));
     sampler.record(at(5000), []);
     assert!(!sampler.is_due(at(5999)) && sampler.is_due(at(6000)));
+    assert_eq!(sampler.due_at(), at(6000));
     assert!(sampler.is_watched(at(14_999)) && !sampler.is_watched(at(15_000)));
     // A clock that goes back keeps the sampler as it is.
     sampler.ask(at(0));

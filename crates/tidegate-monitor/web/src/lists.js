@@ -1,0 +1,195 @@
+// The pages with streams, consumers, connections and subscriptions. The server sorts, searches and pages.
+
+import { el, say, table } from "./dom.js";
+import { bytes, clock, duration, short, whole } from "./format.js";
+import { ask } from "./source.js";
+
+const PAGE = 50;
+const EVERY_MS = 5000;
+
+// A list with a search, pages and its own requests: `columns` and `rows` make the table of an answer; `path`
+// makes the request for the state {search, offset, sort, ...}.
+class List {
+  constructor({ label, searchLabel, choices, path, rows, columns, total, note }) {
+    Object.assign(this, { path, rows, columns, total, note });
+    this.state = { search: "", offset: 0 };
+    this.found = el("p", { role: "status" });
+    this.at = el("div");
+    this.label = label;
+    const search = el("input", {
+      type: "search", maxlength: "200", autocomplete: "off", spellcheck: "false",
+      oninput: () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.set({ search: search.value, offset: 0 }), 300); },
+    });
+    const selects = (choices ?? []).map(({ name, label: text, options }) => {
+      this.state[name] = options[0][0];
+      const select = el("select", { onchange: () => this.set({ [name]: select.value, offset: 0 }) },
+        options.map(([value, shown]) => el("option", { value }, shown)));
+      return el("label", null, text, " ", select);
+    });
+    this.back = el("button", { type: "button", onclick: () => this.set({ offset: Math.max(0, this.state.offset - PAGE) }) }, "Back");
+    this.next = el("button", { type: "button", onclick: () => this.set({ offset: this.state.offset + PAGE }) }, "Next");
+    this.node = el("section", { "aria-label": label },
+      el("form", { class: "tools", role: "search", "aria-label": label, onsubmit: (e) => e.preventDefault() },
+        el("label", null, searchLabel, " ", search), selects),
+      this.found, this.at, el("p", { class: "pages" }, this.back, this.next));
+  }
+
+  set(changes) {
+    Object.assign(this.state, changes);
+    this.load();
+  }
+
+  // Loads the page again. A later load makes an earlier one void.
+  async load() {
+    const turn = (this.turn = (this.turn ?? 0) + 1);
+    try {
+      const answer = await ask(this.path(this.state));
+      if (turn === this.turn) this.show(answer);
+    } catch (e) {
+      if (turn === this.turn) say(this.found, `The list could not be read: ${e.message}.`);
+    }
+  }
+
+  show(answer) {
+    const rows = this.rows(answer, this);
+    const { offset, search } = this.state;
+    const total = this.total(answer, this.state);
+    const span = rows.length > 0 ? `${whole(offset + 1)} to ${whole(offset + rows.length)}` : "none";
+    const of = total === undefined ? (search ? " that match" : "") : ` of ${whole(total)}`;
+    say(this.found, `${span}${of}${this.note ? `. ${this.note}` : ""}`);
+    this.back.disabled = offset === 0;
+    this.next.disabled = rows.length < PAGE || (total !== undefined && offset + rows.length >= total);
+    this.answer = answer;
+    this.at.replaceChildren(table(this.label, this.columns, rows, "none found"));
+  }
+
+  // Loads again from time to time, but not while the user is in the table.
+  refresh(paused) {
+    const now = performance.now();
+    if (paused || document.hidden || now - (this.loaded ?? -Infinity) < EVERY_MS || this.at.contains(document.activeElement)) return;
+    this.loaded = now;
+    this.load();
+  }
+}
+
+const param = (values) => new URLSearchParams(Object.entries(values).filter(([, v]) => v !== "" && v !== undefined)).toString();
+
+export function streams(view) {
+  const one = el("div", { "aria-live": "polite" });
+  const details = (name) => async () => {
+    one.replaceChildren(el("p", null, `The page asks for the consumers of ${name}.`));
+    try {
+      // The search may find longer names as well, and the wanted one is then not far.
+      const answer = await ask(`jsz?${param({ consumers: 1, search: name, limit: 20 })}`);
+      const found = detailsOf(answer).find((s) => s.name === name);
+      one.replaceChildren(found ? consumers(found) : el("p", null, `The stream ${name} is gone, or too many names contain its own.`));
+    } catch (e) {
+      one.replaceChildren(el("p", null, `The consumers could not be read: ${e.message}.`));
+    }
+    one.querySelector("h3")?.focus();
+  };
+  const list = new List({
+    label: "Streams", searchLabel: "Name contains",
+    path: ({ search, offset }) => `jsz?${param({ streams: 1, limit: PAGE, offset, search })}`,
+    columns: [{ title: "stream", wide: true }, { title: "subjects", wide: true }, { title: "messages", number: true }, { title: "size", number: true },
+      { title: "first", number: true }, { title: "last", number: true }, { title: "consumers", number: true }, { title: "leader" }, { title: "copies", number: true }],
+    rows: (answer) => detailsOf(answer).map((s) => [
+      el("button", { type: "button", class: "link", onclick: details(s.name) }, s.name),
+      (s.config?.subjects ?? []).join(", ") || (s.config?.mirror ? `mirror of ${s.config.mirror.name}` : ""),
+      whole(s.state?.messages), bytes(s.state?.bytes), whole(s.state?.first_seq), whole(s.state?.last_seq),
+      whole(s.state?.consumer_count), s.cluster?.leader ?? "", whole(s.config?.num_replicas)]),
+    total: (answer, { search }) => (search ? undefined : answer.streams),
+    note: "In the order of their names",
+  });
+  return {
+    node: el("section", { "aria-labelledby": "title" }, el("h2", { id: "title" }, "Streams and consumers"), list.node, one),
+    update: (source) => list.refresh(source.paused),
+  };
+}
+
+const detailsOf = (answer) => answer.account_details?.[0]?.stream_detail ?? [];
+
+function consumers(stream) {
+  const rows = (stream.consumer_detail ?? []).map((c) => [c.name, c.config?.durable_name ? "durable" : "ephemeral",
+    c.config?.deliver_subject ? "push" : "pull", c.config?.filter_subject ?? (c.config?.filter_subjects ?? []).join(", "),
+    whole(c.num_pending), whole(c.num_ack_pending), whole(c.num_redelivered), whole(c.ack_floor?.stream_seq)]);
+  return el("div", null, el("h3", { tabindex: "-1" }, `Consumers of ${stream.name}`),
+    table(`Consumers of ${stream.name}`, [{ title: "consumer", wide: true }, { title: "life" }, { title: "kind" }, { title: "filter" },
+      { title: "not delivered", number: true }, { title: "not acknowledged", number: true }, { title: "redelivered", number: true },
+      { title: "acknowledged up to", number: true }], rows, "the stream has no consumer"));
+}
+
+export function connections() {
+  const list = new List({
+    label: "Connections", searchLabel: "Name, user or address contains",
+    choices: [
+      { name: "sort", label: "Sort by", options: [["cid", "number"], ["pending", "bytes that wait"], ["msgs_from", "messages in"], ["msgs_to", "messages out"],
+        ["bytes_from", "bytes in"], ["bytes_to", "bytes out"], ["subs", "subscriptions"], ["last", "last active"], ["idle", "longest idle"], ["start", "oldest"]] },
+      { name: "state", label: "State", options: [["open", "open"], ["closed", "ended last"]] },
+    ],
+    path: ({ search, offset, sort, state }) => `connz?${param({ limit: PAGE, offset, sort, state, search })}`,
+    columns: [{ title: "number" }, { title: "name", wide: true }, { title: "user" }, { title: "address", wide: true }, { title: "client" }, { title: "in", number: true },
+      { title: "out", number: true }, { title: "waiting", number: true }, { title: "subs", number: true }, { title: "idle" }, { title: "up" }, { title: "ended" }],
+    rows: (answer) => (answer.connections ?? []).map((c) => [String(c.cid), c.name ?? "", c.authorized_user ?? "", `${c.ip}:${c.port}`,
+      [c.lang, c.version].filter(Boolean).join(" "), short(c.in_msgs), short(c.out_msgs), bytes(c.pending_bytes), whole(c.subscriptions), c.idle ?? "", c.uptime ?? "",
+      c.reason ? `${c.reason}, ${clock(Date.parse(c.stop))}` : ""]),
+    total: (answer) => answer.total,
+  });
+  const subs = new List({
+    label: "Subscriptions", searchLabel: "Match this subject",
+    path: ({ search, offset }) => `subsz?${param({ subs: 1, limit: PAGE, offset, test: search })}`,
+    columns: [{ title: "subject", wide: true }, { title: "queue group" }, { title: "connection", number: true }, { title: "sid" }, { title: "delivered", number: true }],
+    rows: (answer) => (answer.subscriptions_list ?? []).map((s) => [s.subject, s.qgroup ?? "", whole(s.cid), s.sid, whole(s.msgs)]),
+    total: (answer) => answer.total,
+  });
+  return {
+    node: el("section", { "aria-labelledby": "title" }, el("h2", { id: "title" }, "Connections and subscriptions"),
+      el("h3", null, "Connections"), list.node, el("h3", null, "Subscriptions"), subs.node),
+    update: (source) => { list.refresh(source.paused); subs.refresh(source.paused); },
+  };
+}
+
+export function cluster() {
+  const [members, routes, groups] = [el("div"), el("div"), el("div")];
+  const trouble = el("p", { role: "status" });
+  let loaded = -Infinity;
+  const fill = (at, caption, columns, rows, empty) => {
+    const key = JSON.stringify(rows);
+    if (at.shown === key || at.contains(document.activeElement)) return;
+    at.shown = key;
+    at.replaceChildren(table(caption, columns, rows, empty));
+  };
+  const load = async () => {
+    try {
+      const [r, g] = await Promise.all([ask("routez"), ask("raftz")]);
+      say(trouble, "");
+      fill(routes, "Routes: the connections to the other nodes", [{ title: "node", wide: true }, { title: "address", wide: true }, { title: "messages in", number: true },
+        { title: "messages out", number: true }, { title: "bytes in", number: true }, { title: "bytes out", number: true }, { title: "waiting", number: true }, { title: "subjects", number: true }],
+      (r.routes ?? []).map((p) => [p.remote_name, `${p.ip}:${p.port}`, short(p.in_msgs), short(p.out_msgs), bytes(p.in_bytes), bytes(p.out_bytes), bytes(p.pending_size), whole(p.subscriptions)]),
+      "no route");
+      const all = Object.values(g).flatMap((account) => Object.entries(account));
+      fill(groups, "The group that keeps the directory of streams", [{ title: "group" }, { title: "this node" }, { title: "leader" }, { title: "members", number: true }, { title: "quorum", number: true }],
+        all.map(([name, one]) => [name, String(one.state ?? "").toLowerCase(), one.leader || "none", whole(one.size), whole(one.quorum_needed)]), "no group: a single server");
+    } catch (e) {
+      say(trouble, `The routes could not be read: ${e.message}.`);
+    }
+  };
+  const update = (source) => {
+    const c = source.overview?.cluster;
+    const rows = (c?.members ?? []).map((m) => [m.this ? `${m.name} (this node)` : m.name, m.leader ? "leader" : "follower",
+      m.connected ? "connected" : "not connected",
+      m.lag === null || m.lag === undefined ? (m.leader ? "" : "only the leader knows") : `${m.lag === 1 ? "1 entry" : `${whole(m.lag)} entries`}${m.current ? "" : ", not current"}`,
+      m.heard_ns ? `${duration(m.heard_ns)} ago` : ""]);
+    fill(members, c ? `Members of the cluster ${c.name}${c.forming ? " (it is forming)" : ""}` : "Members of the cluster",
+      [{ title: "node", wide: true }, { title: "role" }, { title: "connection" }, { title: "lag" }, { title: "heard" }], rows, "none: this server runs alone");
+    const now = performance.now();
+    if (!source.paused && !document.hidden && now - loaded >= EVERY_MS) {
+      loaded = now;
+      load();
+    }
+  };
+  return {
+    node: el("section", { "aria-labelledby": "title" }, el("h2", { id: "title" }, "Cluster"), trouble, members, routes, groups),
+    update,
+  };
+}
