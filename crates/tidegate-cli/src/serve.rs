@@ -34,7 +34,7 @@ use tidegate_server::config::{ConfigError, Named, Report, read_file};
 use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings,
 };
-use tidegate_server::{Handle, Monitor, Server, serve_system};
+use tidegate_server::{Handle, Monitor, MonitorOptions, Server, serve_system};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
@@ -85,9 +85,9 @@ pub struct ServeArgs {
         env = "TIDEGATE_NAME"
     )]
     name: Option<String>,
-    /// Serve the HTTP monitor (/healthz, /varz, /connz, /jsz, /routez, /subsz, /accountz, /accstatz and
-    /// /metrics) on this port, so that operators and programs can watch the server; -1 lets the system choose
-    /// a free port. Default: no HTTP monitor.
+    /// Serve the HTTP monitor (/dashboard for a browser, and /healthz, /varz, /connz, /jsz, /routez, /subsz,
+    /// /accountz, /accstatz, /boundaries and /metrics) on this port, so that operators and programs can watch
+    /// the server; -1 lets the system choose a free port. Default: no HTTP monitor.
     #[arg(
         short = 'm',
         long,
@@ -98,6 +98,10 @@ pub struct ServeArgs {
         env = "TIDEGATE_HTTP_PORT"
     )]
     http_port: Option<u16>,
+    /// Serve the dashboard at the port of the HTTP monitor also to other machines. Default: the dashboard is
+    /// on where only this machine reaches that port.
+    #[arg(long)]
+    dashboard: bool,
     /// Read this configuration file, in nats-server's syntax, or in TOML if the file's name ends in .toml.
     /// The signal HUP makes the server read the file again.
     #[arg(short, long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
@@ -403,6 +407,9 @@ impl ServeArgs {
         if let Some(port) = self.http_port {
             s.http_port = Some(port);
         }
+        if self.dashboard {
+            s.dashboard = Some(true);
+        }
         if let (Some(name), Some(password)) = (&self.user, &self.pass) {
             s.sessions.token = None;
             s.sessions.users.retain(|u| u.account == Account::System);
@@ -618,18 +625,21 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // If the settings let other machines use the monitor, the monitor listens where clients do, as in
     // nats-server.
     let shared = Some(&settings.host).filter(|_| settings.insecure);
-    let (http_host, http_port, http_base, pid_file) = (
-        settings.http_host.as_ref().or(shared).cloned(),
-        settings.http_port,
-        settings.http_base_path.clone(),
-        settings.pid_file.clone(),
-    );
+    let http_host = settings.http_host.as_ref().or(shared).cloned();
+    let (http_port, pid_file) = (settings.http_port, settings.pid_file.clone());
+    let options = MonitorOptions {
+        host: http_host.unwrap_or_else(|| "127.0.0.1".into()),
+        port: http_port.unwrap_or(0),
+        base: settings.http_base_path.clone(),
+        dashboard: settings.dashboard,
+        dashboard_hosts: settings.dashboard_hosts.clone(),
+    };
     let server = Server::bind(settings)?;
     tracing::info!("Starting tidegate {}", env!("CARGO_PKG_VERSION"));
     let monitor = match http_port {
         Some(port) => {
-            let host = http_host.unwrap_or_else(|| "127.0.0.1".into());
-            let monitor = Monitor::start_below(&host, port, &http_base, server.handle());
+            let host = &options.host;
+            let monitor = Monitor::start_with(&options, server.handle());
             Some(monitor.with_context(|| format!("cannot listen for HTTP on {host}:{port}"))?)
         }
         None => None,
@@ -645,6 +655,10 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(monitor) = &monitor {
         tracing::info!("Starting http monitor on {}", monitor.address());
+        if monitor.shows_dashboard() {
+            let (at, base) = (monitor.address(), &options.base);
+            tracing::info!("The dashboard is at http://{at}{base}/dashboard");
+        }
     }
     if let Some(address) = server.cluster_address() {
         tracing::info!("Listening for connections of the cluster's nodes on {address}");

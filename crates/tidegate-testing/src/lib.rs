@@ -74,6 +74,8 @@ pub fn python_with_nats() -> Option<PathBuf> {
 /// crate.
 #[cfg(doctest)]
 mod docs {
+    #[doc = include_str!("../../../docs/dashboard.md")]
+    struct Dashboard;
     #[doc = include_str!("../../../docs/engine.md")]
     struct Engine;
     #[doc = include_str!("../../../docs/migration.md")]

@@ -155,6 +155,8 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-server/src/sessions",
         "crates/tidegate-server/src/streams",
         "crates/tidegate-server/src/fair.rs",
+        "crates/tidegate-server/src/monitor/alarms.rs",
+        "crates/tidegate-server/src/monitor/overview.rs",
         "crates/tidegate-server/src/party.rs",
         "crates/tidegate-server/src/event_loop/handshakes.rs",
         "crates/tidegate-server/src/event_loop/read_queue.rs",
@@ -211,7 +213,12 @@ fn pure_modules_do_no_io() {
 /// Crates that decide depend on no event loop, no runtime, no TLS and no random source.
 #[test]
 fn pure_crates_depend_on_no_io() {
-    for name in ["tidegate-cluster", "tidegate-nats", "tidegate-stream"] {
+    for name in [
+        "tidegate-cluster",
+        "tidegate-monitor",
+        "tidegate-nats",
+        "tidegate-stream",
+    ] {
         let path = root().join("crates").join(name).join("Cargo.toml");
         let manifest = std::fs::read_to_string(path).unwrap();
         let (_, rest) = manifest.split_once("[dependencies]").unwrap();

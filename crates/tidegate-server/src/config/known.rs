@@ -128,6 +128,8 @@ pub static SETTINGS: &[Setting] = &[
     done("", &["server_tags"]),
     done("", &["server_metadata"]),
     own("", &["controller"]),
+    own("", &["dashboard"]),
+    own("", &["dashboard_hosts"]),
     own("", &["insecure"]),
     own("", &["strict"]),
     idle("", &["trace"]),

@@ -80,6 +80,12 @@ pub struct Settings {
     /// The prefix of the monitor's paths, with a slash before it and none after it; empty without one. A
     /// proxy can tell several monitors apart by it.
     pub http_base_path: String,
+    /// True and false turn the dashboard on and off at the monitor's port. `None` turns it on where only this
+    /// machine reaches the port.
+    pub dashboard: Option<bool>,
+    /// The names under which browsers reach the dashboard, besides addresses and `localhost`. The monitor
+    /// refuses other names, because an attacker may make them lead to this server.
+    pub dashboard_hosts: Vec<String>,
     /// The tags that the operator gives the server, in lower case. Streams and clients choose servers by
     /// them.
     pub tags: Vec<String>,
@@ -200,6 +206,8 @@ impl Default for Settings {
             http_host: None,
             http_port: None,
             http_base_path: String::new(),
+            dashboard: None,
+            dashboard_hosts: Vec::new(),
             tags: Vec::new(),
             metadata: BTreeMap::new(),
             system_account: SYSTEM_ACCOUNT.into(),

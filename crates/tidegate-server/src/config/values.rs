@@ -11,6 +11,9 @@ use super::host_port::{HostPort, HostPortError};
 use super::known;
 use super::tree::{Item, Map, SyntaxError, Value};
 
+/// The most further names of a host, for the dashboard.
+const HOSTS_MAX: usize = 64;
+
 pub(super) fn listen(
     key: &str,
     item: &Item,
@@ -236,6 +239,27 @@ pub(super) fn base_path(text: &str) -> String {
     match text.trim_matches('/') {
         "" => String::new(),
         path => format!("/{path}"),
+    }
+}
+
+/// Reads the names of a host, without a scheme, a port or a path.
+pub(super) fn hosts(key: &str, item: &Item) -> Result<Vec<String>, SyntaxError> {
+    let names: Vec<String> = match &item.value {
+        Value::List(items) => items
+            .iter()
+            .map(|item| text(key, item))
+            .collect::<Result<_, _>>()?,
+        _ => vec![text(key, item)?],
+    };
+    let is_part = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    let is_host = |name: &String| (1..=253).contains(&name.len()) && name.bytes().all(is_part);
+    match names.len() <= HOSTS_MAX && names.iter().all(is_host) {
+        true => Ok(names),
+        false => Err(wrong(
+            key,
+            item,
+            "names of hosts, without schemes and ports",
+        )),
     }
 }
 

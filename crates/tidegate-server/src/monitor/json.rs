@@ -28,6 +28,7 @@ pub(super) const PATHS: &[&str] = &[
     "/raftz",
     "/why",
     "/boundaries",
+    "/overview",
     "/metrics",
 ];
 

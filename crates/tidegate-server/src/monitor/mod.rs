@@ -6,8 +6,12 @@
 //! time of each request, so that readers cannot exhaust it.
 
 pub(crate) mod accounts;
+mod alarms;
 pub(crate) mod json;
+mod machine;
 mod metrics;
+mod options;
+mod overview;
 mod query;
 mod sampling;
 mod why;
@@ -24,14 +28,19 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    ACCEPT, CONNECTION, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tidegate_monitor::page;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
-use self::sampling::Sampling;
+use self::options::Doors;
+pub use self::options::Options;
+use self::sampling::{Sampling, Wanted};
 use crate::event_loop::handle::Handle;
 use crate::event_loop::report::Report;
 use crate::event_loop::report::query::{Message, Query};
@@ -51,11 +60,16 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest time that the monitor waits for the event loop's report. After it the reader gets an error.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The answer to a request for a dashboard that is off.
+const DASHBOARD_OFF: &str = "the dashboard is off: beyond this machine the operator turns it on with \
+                             `dashboard: true` in the configuration or with --dashboard";
+
 /// The running monitor. The monitor's thread ends once the owner drops this value, so that a stopping server
 /// leaves no thread.
 #[derive(Debug)]
 pub struct Monitor {
     address: SocketAddr,
+    shows_dashboard: bool,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -67,16 +81,22 @@ impl Monitor {
     /// # Errors
     /// The monitor cannot bind the address, or cannot start its thread.
     pub fn start(host: &str, port: u16, handle: Handle) -> io::Result<Self> {
-        Self::start_below(host, port, "", handle)
+        let host = host.into();
+        let options = Options {
+            host,
+            port,
+            ..Options::default()
+        };
+        Self::start_with(&options, handle)
     }
 
-    /// Starts the monitor at `host` and `port`, with `base` before all its paths, so that a proxy can tell
-    /// several monitors apart. `base` is empty, or begins with a slash and does not end with one.
+    /// Starts the monitor with these `options`. The monitor answers with the figures of the server that
+    /// `handle` controls.
     ///
     /// # Errors
     /// The monitor cannot bind the address, or cannot start its thread.
-    pub fn start_below(host: &str, port: u16, base: &str, handle: Handle) -> io::Result<Self> {
-        let listener = TcpListener::bind((host, port))?;
+    pub fn start_with(options: &Options, handle: Handle) -> io::Result<Self> {
+        let listener = TcpListener::bind((&*options.host, options.port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -84,7 +104,9 @@ impl Monitor {
             .build()?;
         let (stop, stopped) = oneshot::channel();
         let started = SystemTime::now();
-        let base = base.into();
+        let base = options.base.as_str().into();
+        let doors = Arc::new(Doors::new(options, address));
+        let shows_dashboard = doors.dashboard;
         let thread = std::thread::Builder::new()
             .name("monitor".into())
             .spawn(move || {
@@ -94,8 +116,10 @@ impl Monitor {
                         handle,
                         started,
                         base,
+                        doors,
                         asked: Arc::default(),
                         asking: Arc::default(),
+                        readers: Arc::new(Semaphore::new(READERS_MAX)),
                     };
                     if let Err(e) = serve(listener, source).await {
                         tracing::error!(
@@ -113,6 +137,7 @@ impl Monitor {
             })?;
         Ok(Self {
             address,
+            shows_dashboard,
             stop: Some(stop),
             thread: Some(thread),
         })
@@ -122,6 +147,12 @@ impl Monitor {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns whether the monitor serves the dashboard.
+    #[must_use]
+    pub const fn shows_dashboard(&self) -> bool {
+        self.shows_dashboard
     }
 }
 
@@ -142,10 +173,13 @@ struct Source {
     started: SystemTime,
     /// The beginning of all paths of the monitor, which the operator sets.
     base: Arc<str>,
+    doors: Arc<Doors>,
     asked: Arc<Asked>,
     /// The lock that a request holds while it waits for a report of the event loop, so that the loop makes
     /// one report at a time.
     asking: Arc<Mutex<()>>,
+    /// A permit for each connection that the monitor may still accept.
+    readers: Arc<Semaphore>,
 }
 
 /// Counts the requests that the monitor has answered, by path, in the order of [`json::PATHS`]; `/varz` shows
@@ -170,10 +204,9 @@ impl Asked {
 
 async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let readers = Arc::new(Semaphore::new(READERS_MAX));
     let mut said = None;
     loop {
-        let Ok(permit) = Arc::clone(&readers).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&source.readers).acquire_owned().await else {
             return Ok(());
         };
         let stream = match listener.accept().await {
@@ -208,35 +241,100 @@ async fn answer(
     request: Request<Incoming>,
     source: Source,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    if request.method() != Method::GET {
-        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
+    let mut response = match request.method() {
+        &Method::GET => route(&request, &source).await,
+        _ => plain(StatusCode::METHOD_NOT_ALLOWED, "only GET"),
+    };
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // No page of another origin may embed an answer, either.
+    let own = HeaderValue::from_static("same-origin");
+    headers.insert("cross-origin-resource-policy", own);
+    // Browsers keep their connections. With many of them, each gets its answer and makes room for others.
+    if source.readers.available_permits() < READERS_MAX / 2 {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    Ok(response)
+}
+
+async fn route(request: &Request<Incoming>, source: &Source) -> Response<Full<Bytes>> {
     let path = match request.uri().path().strip_prefix(&*source.base) {
         Some("") => "/",
         Some(path) => path,
         None => "",
     };
+    if let Some(file) = page::file(path) {
+        return dashboard(request, source, file);
+    }
+    if path == "/" && source.doors.dashboard && accepts_html(request) {
+        return to_dashboard(source);
+    }
     let known = json::PATHS.contains(&path) || matches!(path, "/" | "/subscriptionsz");
     if !known {
         let expected = format!("expected one of {}", json::PATHS.join(", "));
-        return Ok(plain(StatusCode::NOT_FOUND, &expected));
+        return plain(StatusCode::NOT_FOUND, &expected);
+    }
+    if let Err(refusal) = source.doors.check_figures(request.headers()) {
+        return plain(StatusCode::FORBIDDEN, &refusal.to_string());
     }
     source.asked.count(path);
-    if path == "/boundaries" {
-        let history_s = match sampling::history(request.uri().query().unwrap_or("")) {
-            Ok(history_s) => history_s,
-            Err(message) => return Ok(plain(StatusCode::BAD_REQUEST, &message)),
-        };
-        return Ok(match source.sampling.answer(history_s).await {
+    match figures(path, request.uri().query().unwrap_or(""), source).await {
+        Ok(response) => response,
+        Err(message) => plain(StatusCode::BAD_REQUEST, &message),
+    }
+}
+
+/// Makes the answer to a request for the dashboard's page or one of its files.
+fn dashboard(
+    request: &Request<Incoming>,
+    source: &Source,
+    file: page::File,
+) -> Response<Full<Bytes>> {
+    if !source.doors.dashboard {
+        return plain(StatusCode::FORBIDDEN, DASHBOARD_OFF);
+    }
+    if let Err(refusal) = source.doors.check(request.headers()) {
+        return plain(StatusCode::FORBIDDEN, &refusal.to_string());
+    }
+    let mut response = Response::new(Full::new(Bytes::from_static(file.body)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.content_type));
+    for (name, value) in page::HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn accepts_html(request: &Request<Incoming>) -> bool {
+    let accept = request.headers().get(ACCEPT);
+    accept
+        .and_then(|a| a.to_str().ok())
+        .is_some_and(page::accepts_html)
+}
+
+/// Leads a browser from `/` to the dashboard.
+fn to_dashboard(source: &Source) -> Response<Full<Bytes>> {
+    let mut response = plain(StatusCode::FOUND, "the dashboard is at /dashboard");
+    if let Ok(to) = HeaderValue::from_str(&format!("{}{}", source.base, page::PAGE)) {
+        response.headers_mut().insert(LOCATION, to);
+    }
+    response
+}
+
+/// Makes the answer with the figures at `path`, by the parameters in `text`.
+///
+/// # Errors
+/// A parameter has a wrong value.
+async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Full<Bytes>>, String> {
+    if let Some(wanted) = Wanted::at(path) {
+        let history_s = sampling::history(text)?;
+        return Ok(match source.sampling.answer(wanted, history_s).await {
             Some(body) => with_type(StatusCode::OK, "application/json", body),
             None => late(),
         });
     }
-    let query = match query::parse(path, request.uri().query().unwrap_or("")) {
-        Ok(query) => query,
-        Err(message) => return Ok(plain(StatusCode::BAD_REQUEST, &message)),
-    };
-    let Some(report) = report(&source, query.clone()).await else {
+    let query = query::parse(path, text)?;
+    let Some(report) = report(source, query.clone()).await else {
         return Ok(late());
     };
     if let Some(message) = query.message {

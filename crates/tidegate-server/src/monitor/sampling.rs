@@ -4,19 +4,42 @@
 //! between the requests. Without a reader no task runs, and the event loop is not asked.
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::time::{Instant, SystemTime};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, Instant, SystemTime};
 
-use serde::Serialize;
 use tidegate::Time;
 use tidegate_monitor::{EVERY, SAMPLES_MAX, Sampler};
 use tokio::sync::Mutex;
 
-use super::REPORT_TIMEOUT;
-use crate::event_loop::handle::Handle;
+use super::json::Process;
+use super::overview::{Overview, Sample};
+use super::{REPORT_TIMEOUT, machine};
+use crate::event_loop::handle::{Busy, Handle};
+use crate::event_loop::report::query::{List, Query};
 use crate::event_loop::report::server::rfc3339;
 
-/// The samples of a server's boundaries, which all requests share.
+/// The shortest sleep of the task between two samples, so that it never spins.
+const SLEEP_MIN: Duration = Duration::from_millis(10);
+
+/// The figures that a reader of the samples wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Boundaries,
+    Overview,
+}
+
+impl Wanted {
+    /// Returns the figures at this path of the monitor; `None` for a path without samples.
+    pub(super) fn at(path: &str) -> Option<Self> {
+        match path {
+            "/boundaries" => Some(Self::Boundaries),
+            "/overview" => Some(Self::Overview),
+            _ => None,
+        }
+    }
+}
+
+/// The samples of a server, which all requests share.
 #[derive(Clone)]
 pub(super) struct Sampling {
     handle: Handle,
@@ -26,6 +49,7 @@ pub(super) struct Sampling {
 #[derive(Default)]
 struct State {
     sampler: Sampler,
+    overview: Overview,
     /// The event loop's time at a moment of this process, from which the sampler's time goes on; `None`
     /// before the first answer of the loop.
     base: Option<(Time, Instant)>,
@@ -45,14 +69,27 @@ impl State {
         if !self.sampler.is_due(self.now()) {
             return Some(());
         }
-        let (sender, receiver) = sync_channel(1);
-        handle.observe(sender).ok()?;
-        let waiting = tokio::task::spawn_blocking(move || receiver.recv_timeout(REPORT_TIMEOUT));
-        let (at, observed) = waiting.await.ok()?.ok()?;
+        let (at, observed) = ask(|to| handle.observe(to)).await?;
+        let report = ask(|to| handle.report(Query::new(List::Nothing), to)).await?;
         self.base.get_or_insert_with(|| (at, Instant::now()));
-        self.sampler.record(self.now(), observed);
+        let now = self.now();
+        let directory = report.streams.as_ref().map(|s| &s.settings.directory);
+        let disk = directory.and_then(|path| machine::disk(path));
+        let memory = Process::now().memory_bytes;
+        let sample = Sample::new(now, &report, memory, disk, machine::threads());
+        self.sampler.record(now, observed);
+        self.overview.record(sample, report);
         Some(())
     }
+}
+
+/// Waits for the event loop's answer to `send`, without blocking the other readers; `None` if the loop does
+/// not answer in time.
+async fn ask<T: Send + 'static>(send: impl FnOnce(SyncSender<T>) -> Result<(), Busy>) -> Option<T> {
+    let (sender, receiver) = sync_channel(1);
+    send(sender).ok()?;
+    let waiting = tokio::task::spawn_blocking(move || receiver.recv_timeout(REPORT_TIMEOUT));
+    waiting.await.ok()?.ok()
 }
 
 impl Sampling {
@@ -63,9 +100,9 @@ impl Sampling {
         }
     }
 
-    /// Returns the answer to `/boundaries`, with the history of the newest `history_s` seconds if the reader
-    /// wants it; `None` if the event loop does not answer in time.
-    pub(super) async fn answer(&self, history_s: Option<u64>) -> Option<Vec<u8>> {
+    /// Returns the figures that the reader wants as JSON, with the history of the newest `history_s` seconds
+    /// if the reader wants it; `None` if the event loop does not answer in time.
+    pub(super) async fn answer(&self, wanted: Wanted, history_s: Option<u64>) -> Option<Vec<u8>> {
         let mut state = self.state.lock().await;
         state.sample(&self.handle).await?;
         let now = state.now();
@@ -73,13 +110,17 @@ impl Sampling {
         if !std::mem::replace(&mut state.is_running, true) {
             tokio::spawn(go_on(self.clone()));
         }
-        let all = state
-            .sampler
-            .boundaries(now, &rfc3339(SystemTime::now()), history_s);
-        drop(state);
-        let mut text = Vec::with_capacity(4096);
-        all.serialize(&mut serde_json::Serializer::pretty(&mut text))
-            .ok()?;
+        let wall = rfc3339(SystemTime::now());
+        let mut text = match wanted {
+            Wanted::Boundaries => {
+                serde_json::to_vec(&state.sampler.boundaries(now, &wall, history_s)).ok()?
+            }
+            Wanted::Overview => {
+                let mut all = state.overview.json(now, &wall, history_s);
+                all["cores"] = machine::cores().into();
+                all.to_string().into()
+            }
+        };
         text.push(b'\n');
         Some(text)
     }
@@ -87,19 +128,21 @@ impl Sampling {
 
 /// Takes a sample each second until no reader looks any more.
 async fn go_on(sampling: Sampling) {
-    let mut ticks = tokio::time::interval(EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // The first tick ends at once, and the request has just taken a sample.
-    ticks.tick().await;
+    let mut wait = EVERY;
     loop {
-        ticks.tick().await;
+        tokio::time::sleep(wait).await;
         let mut state = sampling.state.lock().await;
         if !state.sampler.is_watched(state.now()) {
             state.is_running = false;
             return;
         }
-        // The event loop may be too busy to answer; the next tick asks again.
-        let _ = state.sample(&sampling.handle).await;
+        // The event loop may be too busy to answer. The task then asks again after a while.
+        let taken = state.sample(&sampling.handle).await;
+        let left = state.sampler.due_at().since(state.now());
+        wait = match taken {
+            Some(()) => Duration::from_nanos(left).max(SLEEP_MIN),
+            None => EVERY,
+        };
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod boundaries;
 mod clients;
+mod dashboard;
 mod ending;
 mod hostile;
 mod monitor;

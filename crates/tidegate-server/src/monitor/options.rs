@@ -1,0 +1,70 @@
+//! The settings of the monitor: its address, its paths, and who may open the dashboard.
+
+use std::net::SocketAddr;
+
+use hyper::header::{HOST, HeaderMap, HeaderName, ORIGIN, USER_AGENT};
+use tidegate_monitor::page::{self, Refusal};
+
+/// The settings of a [`Monitor`](super::Monitor).
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The host and the port at which the monitor listens; port 0 takes a free one.
+    pub host: String,
+    /// The port; see `host`.
+    pub port: u16,
+    /// The beginning of all paths: empty, or it begins with a slash and does not end with one.
+    pub base: String,
+    /// True and false turn the dashboard on and off. `None` turns it on where only this machine reaches the
+    /// monitor.
+    pub dashboard: Option<bool>,
+    /// The names under which browsers reach the dashboard, besides addresses and `localhost`.
+    pub dashboard_hosts: Vec<String>,
+}
+
+/// The rule by which a running monitor lets browsers in.
+#[derive(Clone, Debug)]
+pub(super) struct Doors {
+    pub(super) dashboard: bool,
+    is_local: bool,
+    names: Vec<String>,
+}
+
+impl Doors {
+    /// Makes the rule of a monitor that listens at `address`.
+    pub(super) fn new(options: &Options, address: SocketAddr) -> Self {
+        let is_local = address.ip().is_loopback();
+        Self {
+            dashboard: options.dashboard.unwrap_or(is_local),
+            is_local,
+            names: options.dashboard_hosts.clone(),
+        }
+    }
+
+    /// Checks a request for the page or its files.
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        page::check(text(headers, &HOST), text(headers, &ORIGIN), &self.names)
+    }
+
+    /// Checks a request for figures. Programs that collect figures may use any name of the server. A browser
+    /// on this machine may not, because a page of an attacker could otherwise read the figures by a name of
+    /// its own.
+    pub(super) fn check_figures(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let host = text(headers, &HOST).unwrap_or("");
+        let agent = text(headers, &USER_AGENT).unwrap_or("");
+        if self.is_local && agent.starts_with("Mozilla/") {
+            return self.check(headers);
+        }
+        match page::is_own(host, text(headers, &ORIGIN)) {
+            true => Ok(()),
+            false => Err(Refusal::OtherOrigin),
+        }
+    }
+}
+
+/// Returns the value of a header; `None` if the request has none. Several values, and a value that is no
+/// text, count as an empty value, which no check allows.
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?.to_str().unwrap_or("");
+    Some(if values.next().is_none() { first } else { "" })
+}

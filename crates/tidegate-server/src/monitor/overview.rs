@@ -1,0 +1,244 @@
+//! The overview of the server for the dashboard: rates, threads, the disk, the cluster, and alarms. Pure: the
+//! sampling passes the time and the figures in.
+//!
+//! The overview keeps the newest samples for all readers, as the sampler of the boundaries does, and takes
+//! them at the same moments.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value, json};
+use tidegate::Time;
+use tidegate_monitor::{EVERY, SAMPLES_MAX};
+
+use super::alarms::{self, Facts};
+use super::machine::Disk;
+use crate::event_loop::report::{Cluster, Report, Streams};
+
+/// The names of the counts in each sample; the history shows their differences.
+const COUNTS: [&str; 14] = [
+    "in_msgs",
+    "in_bytes",
+    "out_msgs",
+    "out_bytes",
+    "syncs",
+    "sync_ns",
+    "commands",
+    "entries",
+    "slow_consumers",
+    "stalls",
+    "held_back",
+    "refused",
+    "late_turns",
+    "api_requests",
+];
+/// The names of the levels in each sample; the history shows them as they are.
+const LEVELS: [&str; 6] = [
+    "connections",
+    "subscriptions",
+    "memory_bytes",
+    "storage_bytes",
+    "used_bytes",
+    "waiting_bytes",
+];
+
+/// The figures of one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) at: Time,
+    counts: [u64; COUNTS.len()],
+    levels: [u64; LEVELS.len()],
+    pub(super) disk: Option<Disk>,
+    threads: BTreeMap<String, u64>,
+}
+
+impl Sample {
+    pub(super) fn new(
+        at: Time,
+        r: &Report,
+        memory_bytes: u64,
+        disk: Option<Disk>,
+        threads: BTreeMap<String, u64>,
+    ) -> Self {
+        let (t, s) = (&r.stats.traffic, r.streams.as_ref());
+        let of = |get: &dyn Fn(&Streams) -> u64| s.map_or(0, get);
+        Self {
+            at,
+            counts: [
+                t.in_msgs,
+                t.in_bytes,
+                t.out_msgs,
+                t.out_bytes,
+                of(&|s| s.log.syncs),
+                of(&|s| s.log.sync_ns),
+                of(&|s| s.stats.commands),
+                of(&|s| s.stats.entries),
+                r.stats.slow_consumers,
+                r.stats.stalls,
+                of(&|s| s.stats.held_back),
+                of(&|s| s.stats.refused),
+                r.turns.late,
+                of(&|s| s.stats.api_requests),
+            ],
+            levels: [
+                r.connections as u64,
+                r.sublist.len as u64,
+                memory_bytes,
+                of(&|s| s.file.bytes),
+                of(&|s| s.used_bytes),
+                of(&|s| s.waiting_bytes as u64 + s.log.pending_bytes),
+            ],
+            disk,
+            threads,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_disk(at: Time, disk: Disk) -> Self {
+        Self {
+            at,
+            counts: [0; COUNTS.len()],
+            levels: [0; LEVELS.len()],
+            disk: Some(disk),
+            threads: BTreeMap::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn set(&mut self, name: &str, value: u64) {
+        let place = COUNTS.iter().position(|n| *n == name);
+        self.counts[place.unwrap()] = value;
+    }
+
+    /// Returns the count with this name, one of [`COUNTS`].
+    pub(super) fn count(&self, name: &str) -> u64 {
+        let place = COUNTS.iter().position(|n| *n == name);
+        place.map_or(0, |at| self.counts[at])
+    }
+}
+
+/// The newest samples of the server, oldest first, and the latest report.
+#[derive(Debug, Default)]
+pub(super) struct Overview {
+    samples: VecDeque<Sample>,
+    latest: Option<Report>,
+}
+
+impl Overview {
+    pub(super) fn record(&mut self, sample: Sample, report: Report) {
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+        self.latest = Some(report);
+    }
+
+    /// Returns the answer to `/overview` at `now`, with the history of the newest `history_s` seconds if the
+    /// reader wants it. `wall` is the wall-clock time as RFC 3339 text.
+    pub(super) fn json(&self, now: Time, wall: &str, history_s: Option<u64>) -> Value {
+        let (Some(r), Some(last)) = (&self.latest, self.samples.back()) else {
+            return json!({ "now": wall });
+        };
+        let behind = r.streams.as_ref().and_then(|s| s.behind.as_deref());
+        let full_in_s = alarms::full_in_s(&self.samples);
+        let facts = Facts {
+            report: r,
+            samples: &self.samples,
+            full_in_s,
+        };
+        let mut out = json!({
+            "now": wall,
+            "uptime_ms": now.as_nanos() / 1_000_000,
+            "sample_ms": tidegate::nanos(EVERY) / 1_000_000,
+            "server_name": r.info.server_name,
+            "server_id": r.info.server_id,
+            "version": env!("CARGO_PKG_VERSION"),
+            "behind": behind,
+            "alarms": alarms::alarms(&facts),
+            "max_connections": r.max_connections,
+            // The server does not measure the time from a publish to its acknowledgement yet.
+            "ack_ns": null,
+            "turn_cpu_ns": { "p50": r.turns.cpu_ns[0], "p99": r.turns.cpu_ns[1] },
+            "disk": last.disk.map(|d| json!({
+                "free_bytes": d.free_bytes,
+                "total_bytes": d.total_bytes,
+                "full_in_s": full_in_s,
+            })),
+            "streams": r.streams.as_ref().map(|s| json!({
+                "streams": s.streams,
+                "consumers": s.consumers,
+                "messages": s.messages,
+                "damaged_bytes": s.scrubbed.damaged_bytes,
+            })),
+            "cluster": r.cluster.as_ref().map(|c| cluster(c, r)),
+        });
+        for (name, value) in COUNTS.iter().zip(last.counts) {
+            out[*name] = value.into();
+        }
+        for (name, value) in LEVELS.iter().zip(last.levels) {
+            out[*name] = value.into();
+        }
+        if let Some(s) = history_s {
+            let since = now
+                .as_nanos()
+                .saturating_sub(s.saturating_mul(1_000_000_000));
+            out["history"] = self.history(Time::from_nanos(since));
+        }
+        out
+    }
+
+    fn history(&self, since: Time) -> Value {
+        let pairs = || {
+            let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
+            pairs.filter(move |(_, s)| s.at >= since)
+        };
+        let each = |of: &dyn Fn(&Sample, &Sample) -> Value| -> Value {
+            pairs().map(|(before, s)| of(before, s)).collect()
+        };
+        let mut out = json!({
+            "uptime_ms": each(&|_, s| (s.at.as_nanos() / 1_000_000).into()),
+            "span_ms": each(&|b, s| (s.at.since(b.at) / 1_000_000).into()),
+            "free_bytes": each(&|_, s| s.disk.map(|d| d.free_bytes).into()),
+        });
+        for (at, name) in COUNTS.iter().enumerate() {
+            out[*name] = each(&|b, s| s.counts[at].saturating_sub(b.counts[at]).into());
+        }
+        for (at, name) in LEVELS.iter().enumerate() {
+            out[*name] = each(&|_, s| s.levels[at].into());
+        }
+        let names = self.samples.back().map(|s| s.threads.keys());
+        let mut threads = json!({});
+        for name in names.into_iter().flatten() {
+            let cpu = |s: &Sample| s.threads.get(name).copied().unwrap_or(0);
+            threads[name] = each(&|b, s| cpu(s).saturating_sub(cpu(b)).into());
+        }
+        out["threads"] = threads;
+        out
+    }
+}
+
+/// Makes the facts about the cluster and each of its members, as this node knows them.
+fn cluster(c: &Cluster, r: &Report) -> Value {
+    let info = r.streams.as_ref().map(|s| &s.cluster);
+    let leader = info.map_or("", |i| i.leader.as_str());
+    let member = |name: &String| {
+        let is_self = *name == r.info.server_name;
+        let replica = info.and_then(|i| i.replicas.iter().find(|p| p.name == *name));
+        json!({
+            "name": name,
+            "this": is_self,
+            "leader": name == leader,
+            "connected": is_self || c.peers.iter().any(|p| p.name == *name),
+            // Only the leader knows how far the others are.
+            "current": replica.map(|p| p.current),
+            "lag": replica.map(|p| p.lag),
+            "heard_ns": replica.map(|p| p.active),
+        })
+    };
+    json!({
+        "name": c.name,
+        "leader": leader,
+        "forming": c.forming,
+        "tls": c.tls,
+        "members": c.members.iter().map(member).collect::<Value>(),
+    })
+}
