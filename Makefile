@@ -10,7 +10,7 @@ SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package deb examples book clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -63,6 +63,7 @@ test-all: test deps-peers ## test, then rivals, examples, steps of the replicati
 	$(CARGO) build --locked -p tidegate-cli
 	$(CARGO) test --locked -p tidegate-bench --features peers --test peers
 	@$(MAKE) --no-print-directory examples
+	@$(MAKE) --no-print-directory dashboard-check dashboard-browser
 	@$(MAKE) --no-print-directory prove-kill prove-failover prove-partitions prove-away prove-power
 	@$(MAKE) --no-print-directory top-tmux
 	@$(MAKE) --no-print-directory soak-sim SEEDS_MAX=10000
@@ -158,7 +159,9 @@ suites: ## client suites of others, unmodified, against nats-server and ours; SU
 	$(CARGO) build --locked --release -p tidegate-cli
 	suites/run.py --tidegate target/release/tidegate --nats-server bench/peers/go-nats/bin/nats-server $(if $(SUITES),--sources "$(SUITES)") $(SUITE)
 
-check: language ## formatting, clippy, doc with warnings denied, and the language's ceiling
+check: language ## formatting, clippy, doc with warnings denied, the language's ceiling, and the dashboard's bundle
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory dashboard-check; \
+	else echo "missing: npm, so the dashboard's bundle is not compared with its source"; fi
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --all-features --no-deps
@@ -183,6 +186,26 @@ audit: ## licences, bans and advisories of every dependency
 
 package: ## a dry run of publishing each crate: every package builds from its own files (needs a clean work tree)
 	$(CARGO) publish --locked --workspace --dry-run
+
+WEB := crates/tidegate-monitor/web
+NODE_MODULES := $(WEB)/node_modules/.package-lock.json
+$(NODE_MODULES): $(WEB)/package-lock.json
+	cd $(WEB) && npm ci --ignore-scripts --no-audit --no-fund
+
+dashboard: $(NODE_MODULES) ## the page of the dashboard, from its source into the bundle that is committed (Node.js 20)
+	cd $(WEB) && npm run --silent build
+
+dashboard-check: $(NODE_MODULES) ## the committed bundle is that of its source; the page's tests without a browser
+	cd $(WEB) && npm test --silent
+	@rm -rf target/dashboard && cd $(WEB) && node build.mjs $(CURDIR)/target/dashboard
+	@diff -r crates/tidegate-monitor/dist target/dashboard >/dev/null \
+	  || { echo "crates/tidegate-monitor/dist is not the bundle of its source: make dashboard"; exit 1; }
+
+dashboard-browser: $(NODE_MODULES) ## the page in Debian's chromium, at both widths and colour schemes, over made-up figures and a server
+	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends chromium; } >target-chromium.log 2>&1 </dev/null \
+	  || { echo "missing: chromium (see target-chromium.log)"; exit 1; }
+	$(CARGO) build --locked -p tidegate-cli
+	cd $(WEB) && TIDEGATE="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/tidegate" node --test browser/
 
 deb: ## a Debian package of the program, with its manual pages, completions and systemd unit: target/debian/*.deb
 	@command -v cargo-deb >/dev/null || $(CARGO) install --locked cargo-deb
