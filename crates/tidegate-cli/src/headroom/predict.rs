@@ -187,13 +187,13 @@ fn cautions(figures: &Figures, rate: Option<f64>) -> Vec<String> {
             100.0 * syncs.noise
         ));
     }
+    if errors_ns.0 >= syncs.sync_ns / 2.0 || errors_ns.1 >= syncs.byte_ns / 2.0 {
+        cautions.push(
+            "the costs are hardly known: the syncs so far were few or too much alike, so the result is a guess"
+                .into(),
+        );
+    }
     if let Some(rate) = rate {
-        if errors_ns.1 >= syncs.byte_ns / 2.0 {
-            cautions.push(
-                "the cost of a byte is hardly known: the syncs so far were too much alike, so the rate is a guess"
-                    .into(),
-            );
-        }
         let busy = (syncs.byte_ns * syncs.message_bytes * rate / 1e9).min(0.98);
         let bytes = rate / 1e9 * syncs.message_bytes * syncs.sync_ns / (1.0 - busy);
         if bytes > FAR * figures.batch_bytes {

@@ -43,7 +43,8 @@ const SEED: u32 = 20;
 const PRECISION: f64 = 1.01;
 /// The factor by which the search first goes from rate to rate.
 const STRIDE: f64 = 1.4;
-/// The lowest rate that the search tries, in messages for the time of a sync: the messages hardly ever meet.
+/// The lowest rate that the search tries, in messages for the time of a sync of one message: the messages
+/// hardly ever meet.
 const SPARSE: f64 = 1e-3;
 
 /// The costs of a log's syncs, and the size of the messages: the input of the model in the [module](self).
@@ -92,7 +93,7 @@ impl Syncs {
     pub fn headroom(&self, p99_ns: f64) -> Headroom {
         let batches = (BATCHES + BATCHES_OF_NOISE * self.noise).min(BATCHES_MAX) as usize;
         let holds = |rate: f64| self.run(rate, batches, p99_ns, SEED) <= p99_ns;
-        let sparse = SPARSE * 1e9 / self.sync_ns.max(1.0);
+        let sparse = SPARSE * 1e9 / self.lone_ns().max(1.0);
         let least = self.p99(sparse, batches, SEED);
         if !p99_ns.is_finite() || least > p99_ns {
             return Headroom::Never(least);
@@ -123,6 +124,11 @@ impl Syncs {
         Headroom::UpTo(low)
     }
 
+    /// Returns the time of a sync of one message, in nanoseconds.
+    fn lone_ns(&self) -> f64 {
+        self.sync_ns + self.byte_ns * self.message_bytes
+    }
+
     /// Returns the rate at which the log syncs the largest batches without a pause, in messages a second. It
     /// cannot keep up with a higher one.
     fn rate_max(&self) -> f64 {
@@ -137,7 +143,7 @@ impl Syncs {
         let Some(mut log) = Log::new(self, rate_per_s, seed) else {
             return f64::INFINITY;
         };
-        let hopeless = 20.0 * goal.max(self.sync_ns);
+        let hopeless = 20.0 * goal.max(self.lone_ns());
         if rate_per_s > self.rate_max() {
             return f64::INFINITY;
         }

@@ -91,6 +91,30 @@ fn a_bound_below_a_sync_cannot_be_met() {
     assert!(rate < 0.05e9 / 1e6, "{rate}");
 }
 
+/// A fit of few syncs can find all of the cost in the bytes.
+#[test]
+fn syncs_can_cost_by_the_byte_alone() {
+    let by_the_byte = Syncs {
+        sync_ns: 1.0,
+        byte_ns: 15_500.0,
+        noise: 0.05,
+        message_bytes: 344.0,
+        bytes_max: 8 << 20,
+    };
+    let message_ns = by_the_byte.lone_ns();
+    assert!(matches!(
+        by_the_byte.headroom(0.9 * message_ns),
+        Headroom::Never(_)
+    ));
+    for bound in [20.0 * message_ns, 3.6e12] {
+        let Headroom::UpTo(rate) = by_the_byte.headroom(bound) else {
+            panic!("a bound of {bound} ns is far above the time of a message");
+        };
+        assert!(rate <= by_the_byte.rate_max(), "{rate}");
+        assert!(rate > 0.3e9 / message_ns, "{rate}");
+    }
+}
+
 #[test]
 fn odd_costs_end_the_search() {
     let sound = world(1e6, 500.0, 0.05);
