@@ -112,6 +112,7 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Knee(Objective::Lean) => f.write_str("knee"),
+            Self::Knee(Objective::LatencyP99(within)) => write!(f, "knee:p99={}", Span(*within)),
             Self::Knee(objective) => write!(f, "knee:{objective}"),
             Self::Greedy { in_flight: 0 | 1 } => f.write_str("greedy"),
             Self::Greedy { in_flight } => write!(f, "greedy:{in_flight}"),
@@ -313,6 +314,7 @@ mod tests {
             "knee:throughput",
             "knee:within=5%",
             "knee:p99=20ms",
+            "knee:p99=300us",
             "knee:cost=1%",
             "knee:inflation=3%",
             "greedy",

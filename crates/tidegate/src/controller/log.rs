@@ -403,7 +403,7 @@ impl fmt::Display for EntryError {
             self.expected
         )?;
         match &self.found {
-            Some(word) => write!(f, "found `{word}`"),
+            Some(word) => write!(f, "found `{}`", word.escape_debug()),
             None => f.write_str("found the end of the line"),
         }
     }
