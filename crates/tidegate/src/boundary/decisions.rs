@@ -235,7 +235,8 @@ pub fn read_decisions(text: &str) -> Result<Vec<Run>, LogError> {
     Ok(runs)
 }
 
-fn parse_bounds(text: &str) -> Option<Bounds> {
+/// Parses the numbers of a line `begins`.
+pub(crate) fn parse_bounds(text: &str) -> Option<Bounds> {
     let numbers: Option<Vec<u64>> = text.split(' ').map(|word| word.parse().ok()).collect();
     let [items_min, items_max, bytes_max, age, in_flight] = numbers?[..] else {
         return None;

@@ -50,6 +50,8 @@ mod table;
 use std::fmt;
 
 use decisions::Track;
+#[cfg(feature = "sim")]
+pub(crate) use decisions::parse_bounds;
 pub use decisions::{
     DECISIONS_HEADER, DecisionLine, DecisionLines, DecisionLog, Run, read_decisions,
 };

@@ -31,6 +31,7 @@ mod rng;
 mod scenario;
 mod server;
 mod tables;
+pub mod tune;
 
 pub use ack::{ACK_NS, AckRun, acknowledge};
 pub use client::{ClientRun, Requests, pipeline};
