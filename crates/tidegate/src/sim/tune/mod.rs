@@ -6,10 +6,13 @@
 
 #![allow(dead_code)] // The models that follow use the rest.
 
+mod callers;
+mod costs;
 mod error;
 mod reader;
 mod stretch;
 
+pub use callers::Source;
 pub use error::{FitError, PredictError, TraceError};
 pub use reader::{Recorded, Trace, TraceReader};
 
