@@ -52,6 +52,8 @@ mod model;
 mod reader;
 mod replay;
 mod stretch;
+#[cfg(test)]
+mod tests;
 
 pub use advice::advise;
 pub use callers::Source;
