@@ -10,7 +10,7 @@ SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book measure-tune clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -135,6 +135,12 @@ HEADROOM_BYTES ?= 16384
 HEADROOM_P99 ?= 10ms
 measure-headroom: ## the p99 of a server at 0.5 to 1.2 of the rate that `tidegate headroom` predicts for HEADROOM_P99 (10ms) and messages of HEADROOM_BYTES (16384), HEADROOM_SECONDS (10) each
 	HEADROOM_SECONDS=$(HEADROOM_SECONDS) HEADROOM_BYTES=$(HEADROOM_BYTES) HEADROOM_P99=$(HEADROOM_P99) $(CARGO) test --locked --release -p tidegate-cli --test stream measure_headroom -- --nocapture
+TUNE_CALLERS ?= 16
+TUNE_SECONDS ?= 20
+TUNE_ROUNDS ?= 10
+measure-tune: ## the predictions of `tidegate tune` for the syncs of a server beside the figures under each controller, TUNE_ROUNDS (10) times with TUNE_CALLERS (16) publishers
+	$(CARGO) build --locked --release -p tidegate-cli --features lab
+	python3 scripts/measure_tune.py target/release/tidegate $(TUNE_CALLERS) $(TUNE_SECONDS) $(TUNE_ROUNDS)
 
 POWER_SECONDS ?= 600
 prove-power: ## ten minutes of power lost on one node, two, all, and the cluster forming meanwhile; then each kind of damage to a node's files (root, /dev/fuse)

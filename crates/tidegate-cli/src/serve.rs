@@ -520,6 +520,10 @@ struct LabArgs {
     /// clients that are about to publish again.
     #[arg(long, hide = true)]
     no_anticipation: bool,
+    /// Sync the log for at most this many clients at once, without a wait, to measure the gain of the
+    /// controller and the predictions of `tidegate tune`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), hide = true)]
+    sync_limit: Option<u64>,
     /// Write replicated streams as one of the steps from nats-server's way to this server's way, to measure
     /// the gain of each step: a (an entry for each message, which the leader syncs twice), b, c, d, e,
     /// parallel, or all (this server's own way). Default: all.
@@ -535,6 +539,7 @@ struct LabArgs {
 impl LabArgs {
     fn apply(self, streams: &mut StreamSettings) {
         streams.lab.sync_delay = self.slow_sync.unwrap_or_default();
+        streams.lab.sync_limit = self.sync_limit;
         streams.lab.raft_step = self.raft_step.unwrap_or_default();
         streams.lab.fixed_entries = self.fixed_entries;
         streams.anticipation &= !self.no_anticipation;

@@ -35,6 +35,10 @@ pub struct Lab {
     /// engine's choice; `None` if the engine chooses.
     #[cfg(feature = "lab")]
     pub fixed_entries: Option<FixedEntries>,
+    /// A fixed bound on the callers that one sync of the log covers, without a wait, to compare it with the
+    /// engine's choice; `None` if the engine chooses.
+    #[cfg(feature = "lab")]
+    pub sync_limit: Option<u64>,
     /// The time that a simulated slow disk adds to each sync of the log, to measure replication on slower
     /// disks.
     #[cfg(feature = "lab")]
@@ -48,6 +52,8 @@ impl Lab {
         raft_step: RaftStep::All,
         #[cfg(feature = "lab")]
         fixed_entries: None,
+        #[cfg(feature = "lab")]
+        sync_limit: None,
         #[cfg(feature = "lab")]
         sync_delay: Duration::ZERO,
     };
@@ -81,6 +87,13 @@ impl Lab {
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         false
+    }
+
+    /// Returns the greatest number of callers that one sync covers in a measurement; `None` if the engine
+    /// chooses.
+    #[must_use]
+    pub const fn sync_limit(self) -> Option<u64> {
+        None
     }
 
     /// Returns whether the log delays a sync for callers that it expects to return with the next record, as
@@ -125,6 +138,17 @@ impl Lab {
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         self.raft_step.one_at_a_time()
+    }
+
+    /// Returns the greatest number of callers that one sync covers in a measurement; `None` if the engine
+    /// chooses. A leader that works as nats-server does proposes an entry only once the entry before it is
+    /// durable, so that a sync covers one caller.
+    #[must_use]
+    pub const fn sync_limit(self) -> Option<u64> {
+        match self.raft_step.one_at_a_time() {
+            true => Some(1),
+            false => self.sync_limit,
+        }
     }
 
     /// Returns whether the log delays a sync for callers that it expects to return with the next record, as

@@ -283,8 +283,8 @@ impl Opening {
         if let Some(seed) = options.seed {
             log_options = log_options.seed(seed);
         }
-        if options.lab.one_at_a_time() {
-            log_options = log_options.controller(Box::new(Fixed::new(1).controller()));
+        if let Some(limit) = options.lab.sync_limit() {
+            log_options = log_options.controller(Box::new(Fixed::new(limit).controller()));
         } else if !options.anticipation
             && let Ok(knee) = Knee::new(Objective::Lean, SYNC_BOUNDS).and_then(Knee::in_bytes)
         {
