@@ -10,7 +10,7 @@ use tidegate::controller::Choice;
 use crate::client::{consume, publish, stream, subscribe};
 use crate::face::Face;
 use crate::ship::args::{ReceiveArgs, SendArgs};
-use crate::{cluster, doctor, headroom, log, serve, sim, top, values, why};
+use crate::{cluster, doctor, headroom, log, serve, sim, top, tune, values, why};
 
 /// The program's version and commit, which `tidegate --version` prints so that a bug report can name them.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
@@ -100,6 +100,8 @@ pub(crate) enum Command {
     Headroom(headroom::HeadroomArgs),
     /// Watch a running server in the terminal: rates, batches, streams, connections, and alarms in words.
     Top(top::TopArgs),
+    /// Predict from a recorded trace how each controller would serve it, and say which one to use.
+    Tune(tune::TuneArgs),
     /// Print a script that completes commands and flags in this shell.
     Completions {
         /// Write the completions for this shell, such as bash or zsh.

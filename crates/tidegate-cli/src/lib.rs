@@ -23,6 +23,7 @@ mod sim;
 mod tls_files;
 mod top;
 pub mod topology;
+mod tune;
 mod values;
 mod why;
 
@@ -93,7 +94,8 @@ fn listen(command: &Command) -> std::io::Result<()> {
         | Command::Sub(_)
         | Command::Consume(_)
         | Command::Doctor(_)
-        | Command::Top(_) => {
+        | Command::Top(_)
+        | Command::Tune(_) => {
             interrupt::listen()?;
             interrupt::listen_to_term()
         }
@@ -117,6 +119,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Why(args) => why::run(args),
         Command::Headroom(args) => headroom::run(args),
         Command::Top(args) => top::run(args),
+        Command::Tune(args) => tune::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { directory } => manual::pages(directory),
     }
