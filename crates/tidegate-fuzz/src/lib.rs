@@ -25,6 +25,7 @@ pub mod nats_config;
 pub mod raft_message;
 pub mod resp;
 pub mod streams;
+pub mod trace;
 pub mod transform;
 
 /// A fuzz target: a function that runs the tested code on an input, and panics if the code breaks a promise.
@@ -54,5 +55,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("raft_message", raft_message::run),
     ("resp", resp::run),
     ("streams", streams::run),
+    ("trace", trace::run),
     ("transform", transform::run),
 ];

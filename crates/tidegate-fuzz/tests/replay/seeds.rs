@@ -49,6 +49,7 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
         "raft_message" => raft_message(),
         "resp" => numbered("reply", RESP.iter().map(|text| text.as_bytes().to_vec())),
         "streams" => streams(),
+        "trace" => trace(),
         "transform" => numbered("mapping", TRANSFORMS.iter().map(|text| nul(text))),
         _ => Vec::new(),
     }
@@ -166,6 +167,38 @@ fn event_log() -> Vec<Seed> {
         lines.concat().into_bytes()
     };
     numbered("log", paths.iter().map(start))
+}
+
+/// Returns the seeds of `trace`: a trace that a model fits, the same with a gap, with a last line that is cut
+/// off, and as the log of one controller.
+fn trace() -> Vec<Seed> {
+    let decision = "> 64 1000000 1 now drained";
+    let lines = (0..55).flat_map(|id| {
+        let (at, items) = (10_000 * id, 1 + id % 8);
+        let (end, cost) = (at + 1000 + 100 * items, 1000 + 100 * items);
+        [
+            format!("{at} arrived {items} 0 {decision}"),
+            format!("{at} ready {items} 0 {at} {decision}"),
+            format!("{at} started {id} {items} 0 0 0 drained {decision}"),
+            format!("{end} done {id} {cost} 1 {decision}"),
+        ]
+    });
+    let lines: Vec<String> = lines.collect();
+    let begins = "tidegate-decisions 1\nrows begins 1 64 1000000 1000000000 1\n";
+    let of_rows = |lines: &[String]| {
+        let lines = lines.iter().map(|line| format!("rows {line}\n"));
+        lines.collect::<String>()
+    };
+    let whole = format!("{begins}{}", of_rows(&lines));
+    let gap = format!(
+        "{begins}{}rows lost 4\n{}",
+        of_rows(&lines[..8]),
+        of_rows(&lines[12..])
+    );
+    let cut = whole[..whole.len() - 9].to_owned();
+    let log = format!("tidegate-log 2\n{}\n", lines.join("\n"));
+    let texts = [whole, gap, cut, log];
+    numbered("trace", texts.into_iter().map(String::into_bytes))
 }
 
 /// Returns the seeds of `log`: lists of changes to the log's files. A change names the file, the offset, the
