@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
         let predictions = [Choice::KNEE, Choice::GREEDY]
             .into_iter()
             .filter_map(predict);
-        assert!(!advise(&predictions.collect::<Vec<_>>()).is_empty());
+        assert!(!advise(&predictions.collect::<Vec<_>>(), 0.0).is_empty());
     }
 }
 

@@ -14,7 +14,7 @@ use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use tidegate::controller::Choice;
 use tidegate::sim::tune::{
-    FitError, Model, PredictError, Prediction, Recorded, Trace, TraceReader, advise,
+    FitError, MISFIT, Model, PredictError, Prediction, Recorded, Trace, TraceReader, advise,
 };
 
 use crate::interrupt::{self, Interrupted};
@@ -199,8 +199,14 @@ fn tune(
             Err(_) => {}
         }
     }
-    let misfit = model.misfit(&predictions);
-    let advice = misfit.map_or_else(|| advise(&predictions), |why| format!("no advice: {why}"));
+    let error = model.error(&predictions).unwrap_or(0.0);
+    let advice = match error > MISFIT {
+        true => format!(
+            "no advice: the model is off by {:.0} % for the controller that the trace was recorded under",
+            error * 100.0
+        ),
+        false => advise(&predictions, error),
+    };
     Ok(Ok(Tuned {
         model,
         predictions,

@@ -60,11 +60,14 @@ impl Kind {
     }
 }
 
-/// Says in one sentence which controller to take: another one only if it is better than the default by more
-/// than [`ALIKE`](super::ALIKE) in throughput or latency, and worse in neither. If none is, the sentence
-/// names the controller that buys most, and its price.
+/// Says in one sentence which controller to take: another one only if it is better than the default in
+/// throughput or latency by more than [`ALIKE`](super::ALIKE) and by more than `error`, the error of the
+/// model ([`Model::error`](super::Model::error)), and worse in neither. If none is, the sentence names the
+/// controller that buys most, and its price.
 #[must_use]
-pub fn advise(predictions: &[Prediction]) -> String {
+pub fn advise(predictions: &[Prediction], error: f64) -> String {
+    let margin = ALIKE.max(error);
+    let percent = (margin * 100.0).ceil();
     let Some(base) = predictions.iter().find(|p| p.choice == Choice::KNEE) else {
         return "the default was not among the controllers, so there is nothing to compare with"
             .into();
@@ -86,7 +89,7 @@ pub fn advise(predictions: &[Prediction]) -> String {
         let gains = counts.iter().filter_map(|kind| kind.gain(base, &p.figures));
         gains.fold(0.0, f64::max)
     };
-    let better = others().filter(|p| worst(p) > 1.0 / (1.0 + ALIKE) && most(p) > 1.0 + ALIKE);
+    let better = others().filter(|p| worst(p) > 1.0 / (1.0 + ALIKE) && most(p) > 1.0 + margin);
     if let Some(best) = better.max_by(|a, b| most(a).total_cmp(&most(b))) {
         let changes: Vec<_> = counts
             .iter()
@@ -102,15 +105,15 @@ pub fn advise(predictions: &[Prediction]) -> String {
             changes.join(", ")
         );
     }
-    let keep = "keep the default: nothing here is better by more than 5 % without a price";
+    let keep = format!("keep the default: nothing here is better by more than {percent} %");
     let kinds = [&THROUGHPUT, &P99, &BATCHES];
     let buys = kinds.iter().filter_map(|kind| {
         let gain = |p: &Prediction| kind.gain(base, &p.figures).unwrap_or(0.0);
         let best = others().max_by(|a, b| gain(a).total_cmp(&gain(b)))?;
-        (gain(best) > 1.0 + 4.0 * ALIKE).then(|| (gain(best), kind, best))
+        (gain(best) > 1.0 + margin + 3.0 * ALIKE).then(|| (gain(best), kind, best))
     });
     let Some((_, kind, buy)) = buys.max_by(|a, b| a.0.total_cmp(&b.0)) else {
-        return "keep the default: nothing here is better by more than 5 %".into();
+        return keep;
     };
     let prices = [&THROUGHPUT, &MEAN, &P99, &BATCHES].into_iter();
     let price = prices
@@ -119,7 +122,7 @@ pub fn advise(predictions: &[Prediction]) -> String {
         .min_by(|a, b| a.0.total_cmp(&b.0));
     let price = price.map_or_else(String::new, |(_, price)| price.change(base, &buy.figures));
     format!(
-        "{keep}; `{}` buys {} for {price}",
+        "{keep} without a price; `{}` buys {} for {price}",
         buy.choice,
         kind.change(base, &buy.figures)
     )

@@ -9,7 +9,7 @@ use super::error::{FitError, PredictError};
 use super::reader::Recorded;
 use super::replay::{Length, Played, World, play};
 use super::stretch::{Piece, Stretch, Tally};
-use super::{MISFIT, OUTSIDE_ALL, OUTSIDE_TAIL, UNSURE, WARM};
+use super::{OUTSIDE_ALL, OUTSIDE_TAIL, UNSURE, WARM};
 use crate::boundary::Boundary;
 use crate::controller::{
     self, Bounded, Bounds, Choice, ChoiceError, Controller, Entry, Knee, Objective, replay,
@@ -297,25 +297,20 @@ impl Model {
         Ok(prediction(choice, played))
     }
 
-    /// Compares the prediction for the controller that the trace was recorded under with the recorded
-    /// figures. Returns the reason to distrust the predictions if throughput or the 99th percentile differ by
-    /// more than [`MISFIT`].
+    /// Returns the error of the model: the larger of the differences in throughput and 99th percentile, as
+    /// shares, between the prediction for the controller that the trace was recorded under and the recorded
+    /// figures. `None` if this controller, or one of its figures, is not known.
     #[must_use]
-    pub fn misfit(&self, predictions: &[Prediction]) -> Option<String> {
+    pub fn error(&self, predictions: &[Prediction]) -> Option<f64> {
         let by = self.recorded_by?;
         let same = predictions.iter().find(|p| p.choice == by)?.figures;
-        let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b?);
-        let rate = ratio(same.items_per_s, self.recorded.items_per_s);
-        let p99 = ratio(same.p99_ns, self.recorded.p99_ns);
-        let is_off = |r: &f64| !(1.0 / (1.0 + MISFIT)..=1.0 + MISFIT).contains(r);
-        (rate.as_ref().is_some_and(is_off) || p99.as_ref().is_some_and(is_off)).then(|| {
-            let percent = |r: Option<f64>| r.map_or_else(|| "an unknown share".into(), |r| format!("{:.0} %", r * 100.0));
-            format!(
-                "the model does not fit: for the recorded controller it predicts {} of the recorded throughput and {} of the p99",
-                percent(rate),
-                percent(p99)
-            )
-        })
+        let off = |predicted: Option<f64>, recorded: Option<f64>| {
+            let ratio = predicted? / recorded?;
+            Some(ratio.max(1.0 / ratio) - 1.0)
+        };
+        let rate = off(same.items_per_s, self.recorded.items_per_s)?;
+        let p99 = off(same.p99_ns, self.recorded.p99_ns)?;
+        Some(rate.max(p99))
     }
 
     fn length(&self) -> Length {

@@ -292,7 +292,7 @@ fn advice_names_a_gain_or_a_price() {
     let base = prediction(Choice::KNEE, 100.0, 10.0, 20.0, 10.0);
     let says = |others: &[Prediction]| {
         let all: Vec<_> = std::iter::once(&base).chain(others).cloned().collect();
-        advise(&all)
+        advise(&all, 0.0)
     };
     let alike = prediction(Choice::GREEDY, 101.0, 10.2, 19.8, 10.0);
     assert_eq!(
@@ -304,6 +304,13 @@ fn advice_names_a_gain_or_a_price() {
         says(&[better]),
         "try `greedy`: 20 % less mean latency, 25 % less p99 than the default, and nothing worse by more than 5 %"
     );
+    // A gain must exceed the error of the model.
+    let better = prediction(Choice::GREEDY, 100.0, 8.0, 15.0, 12.0);
+    let advice = advise(&[base.clone(), better], 0.4);
+    assert_eq!(
+        advice,
+        "keep the default: nothing here is better by more than 40 %"
+    );
     let costs = Choice::Knee(Objective::CostBudget(0.01));
     let dear = prediction(costs, 100.0, 40.0, 60.0, 2.0);
     let advice = says(&[dear, alike]);
@@ -311,8 +318,8 @@ fn advice_names_a_gain_or_a_price() {
         advice.contains("`knee:cost=1%` buys 80 % less batches for 4.0 times the mean latency"),
         "{advice}"
     );
-    assert!(advise(&[]).contains("nothing to compare"));
+    assert!(advise(&[], 0.0).contains("nothing to compare"));
     let mut unknown = base.clone();
     unknown.figures = Figures::default();
-    assert!(advise(&[unknown]).starts_with("no advice"));
+    assert!(advise(&[unknown], 0.0).starts_with("no advice"));
 }
