@@ -135,6 +135,7 @@ HEADROOM_BYTES ?= 16384
 HEADROOM_P99 ?= 10ms
 measure-headroom: ## the p99 of a server at 0.5 to 1.2 of the rate that `tidegate headroom` predicts for HEADROOM_P99 (10ms) and messages of HEADROOM_BYTES (16384), HEADROOM_SECONDS (10) each
 	HEADROOM_SECONDS=$(HEADROOM_SECONDS) HEADROOM_BYTES=$(HEADROOM_BYTES) HEADROOM_P99=$(HEADROOM_P99) $(CARGO) test --locked --release -p tidegate-cli --test stream measure_headroom -- --nocapture
+
 TUNE_CALLERS ?= 16
 TUNE_SECONDS ?= 20
 TUNE_ROUNDS ?= 10
