@@ -112,13 +112,9 @@ impl Keeper {
         // A release drops the request for one more spare segment, because the released files may be room
         // enough; a caller that still lacks room asks again. If the request stayed, the log would report a
         // full disk although a spare exists.
-        // The same holds for a request to reserve more of the segments.
-        let reserved = self.shared.allocated().reserved;
         self.one_more = errand.release.is_empty() && (self.one_more || errand.one_more);
-        self.reserve = match errand.release.is_empty() {
-            true => self.reserve.max(errand.reserve),
-            false => reserved,
-        };
+        // A request to reserve more stays, because a thread may block until the keeper has carried it out.
+        self.reserve = self.reserve.max(errand.reserve);
         self.top_up()
     }
 

@@ -12,6 +12,7 @@ use common::{append_sync, options, record};
 use tidegate::Time;
 use tidegate_log::{
     Append, AppendError, Disk, Doing, Log, Lsn, Opened, Options, RecordInfo, SimDisk, Steps,
+    batch_bytes,
 };
 
 /// Segments of eight times the first reservation, so that the log takes three steps.
@@ -231,6 +232,26 @@ fn on_a_disk_that_fills_between_two_steps_every_accepted_batch_becomes_durable()
         [8 << 10, 16 << 10, 32 << 10, 64 << 10].into(),
         "the disk fills at every step"
     );
+}
+
+#[test]
+fn a_release_does_not_forget_a_batch_that_waits_for_the_next_step() {
+    let disk = SimDisk::new();
+    disk.set_capacity(Some(100 << 10));
+    let (mut world, _) = World::open(&disk);
+    while world.append(700).is_ok() {
+        world.steps.keep();
+    }
+    assert!(world.opened.log.segments()[0].sealed, "the disk is full");
+    disk.set_capacity(None);
+    let large = record(1, world.index, 40 << 10);
+    let bytes = batch_bytes(std::slice::from_ref(&large));
+    let refused = world.opened.appender.append(Append::new(vec![large]));
+    assert!(refused.is_err());
+    // The keeper gets the request of the batch and the release together.
+    world.opened.log.release(0).unwrap();
+    world.steps.keep();
+    assert!(world.opened.appender.room_behind([bytes]).is_some());
 }
 
 #[test]
