@@ -4,6 +4,10 @@ use super::ALIKE;
 use super::model::{Figures, Prediction};
 use crate::controller::Choice;
 
+/// The share of a figure of the default that a controller must keep, so that the advice names it with its
+/// price.
+const FAIR: f64 = 0.2;
+
 /// A figure that can be better or worse.
 struct Kind {
     name: &'static str,
@@ -61,13 +65,14 @@ impl Kind {
 }
 
 /// Says in one sentence which controller to take: another one only if it is better than the default in
-/// throughput or latency by more than [`ALIKE`](super::ALIKE) and by more than `error`, the error of the
-/// model ([`Model::error`](super::Model::error)), and worse in neither. If none is, the sentence names the
-/// controller that buys most, and its price.
+/// throughput or latency by more than [`ALIKE`](super::ALIKE) and by more than twice `error`, the error of
+/// the model ([`Model::error`](super::Model::error)), and worse in neither. If none is, the sentence names
+/// the controller that buys most, and its price.
 #[must_use]
 pub fn advise(predictions: &[Prediction], error: f64) -> String {
-    let margin = ALIKE.max(error);
-    let percent = (margin * 100.0).ceil();
+    // Both predictions may be off by the error, in opposite directions.
+    let margin = ALIKE.max((1.0 + error).powi(2) - 1.0);
+    let percent = (margin * 100.0).round();
     let Some(base) = predictions.iter().find(|p| p.choice == Choice::KNEE) else {
         return "the default was not among the controllers, so there is nothing to compare with"
             .into();
@@ -109,7 +114,12 @@ pub fn advise(predictions: &[Prediction], error: f64) -> String {
     let kinds = [&THROUGHPUT, &P99, &BATCHES];
     let buys = kinds.iter().filter_map(|kind| {
         let gain = |p: &Prediction| kind.gain(base, &p.figures).unwrap_or(0.0);
-        let best = others().max_by(|a, b| gain(a).total_cmp(&gain(b)))?;
+        let is_fair = |p: &&Prediction| {
+            let rate = THROUGHPUT.gain(base, &p.figures);
+            worst(p) >= FAIR && rate.is_none_or(|rate| rate >= 1.0 - 4.0 * ALIKE)
+        };
+        let fair = others().filter(is_fair);
+        let best = fair.max_by(|a, b| gain(a).total_cmp(&gain(b)))?;
         (gain(best) > 1.0 + margin + 3.0 * ALIKE).then(|| (gain(best), kind, best))
     });
     let Some((_, kind, buy)) = buys.max_by(|a, b| a.0.total_cmp(&b.0)) else {

@@ -304,12 +304,12 @@ fn advice_names_a_gain_or_a_price() {
         says(&[better]),
         "try `greedy`: 20 % less mean latency, 25 % less p99 than the default, and nothing worse by more than 5 %"
     );
-    // A gain must exceed the error of the model.
+    // A gain must exceed the errors of both predictions.
     let better = prediction(Choice::GREEDY, 100.0, 8.0, 15.0, 12.0);
     let advice = advise(&[base.clone(), better], 0.4);
     assert_eq!(
         advice,
-        "keep the default: nothing here is better by more than 40 %"
+        "keep the default: nothing here is better by more than 96 %"
     );
     let costs = Choice::Knee(Objective::CostBudget(0.01));
     let dear = prediction(costs, 100.0, 40.0, 60.0, 2.0);
