@@ -3,6 +3,7 @@
 //! manager has no such lines.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::path::Path;
 
 use tidegate_server::config::Settings;
@@ -40,9 +41,13 @@ pub(super) fn text(settings: &Settings, working: &Path) -> String {
         Some(port) => {
             let shared = Some(&settings.host).filter(|_| settings.insecure);
             let host = settings.http_host.as_ref().or(shared);
-            let host = within(host.map_or("127.0.0.1", |h| h));
+            let host = host.map_or("127.0.0.1", |h| h);
             let base = settings.http_base_path.trim_end_matches('/');
-            line("monitor", &format!("http://{host}:{port}{base}/"));
+            let url = format!("http://{}:{port}{base}/", within(host));
+            match settings.dashboard.unwrap_or_else(|| is_local(host)) {
+                true => line("dashboard", &format!("{url}dashboard")),
+                false => line("monitor", &url),
+            }
         }
         None => line("monitor", "off: --http-port 8222 turns it on"),
     }
@@ -72,6 +77,12 @@ fn url(settings: &Settings) -> String {
         false => "nats",
     };
     format!("{scheme}://{}:{}", within(&settings.host), settings.port)
+}
+
+/// Returns whether only this machine reaches the host, where the dashboard is on by default.
+fn is_local(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 fn is_any(host: &str) -> bool {
@@ -120,11 +131,24 @@ mod tests {
             (s.http_port, s.http_base_path) = (Some(8222), "/nats".into());
         });
         assert!(text.contains("nats://[::1]:5222\n"), "{text}");
-        assert!(text.contains("http://127.0.0.1:8222/nats/\n"), "{text}");
+        assert!(
+            text.contains("dashboard http://127.0.0.1:8222/nats/dashboard\n"),
+            "{text}"
+        );
         assert!(text.contains("hello -s nats://[::1]:5222`"), "{text}");
         let text = of(|s| (s.host, s.insecure, s.http_port) = ("0.0.0.0".into(), true, Some(0)));
         assert!(text.contains("nats://127.0.0.1:4222, and each"), "{text}");
         assert!(text.contains("monitor   a free port"), "{text}");
+        let text = of(|s| (s.http_port, s.dashboard) = (Some(8222), Some(false)));
+        assert!(
+            text.contains("monitor   http://127.0.0.1:8222/\n"),
+            "{text}"
+        );
+        let text = of(|s| (s.http_port, s.http_host) = (Some(8222), Some("0.0.0.0".into())));
+        assert!(
+            text.contains("monitor   http://127.0.0.1:8222/\n"),
+            "{text}"
+        );
     }
 
     #[test]
