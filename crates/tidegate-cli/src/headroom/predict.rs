@@ -115,7 +115,8 @@ impl Prediction {
                     report::count(*rate),
                     syncs.message_bytes,
                     report::number(self.figures.batch),
-                    self.present_ns.map_or("more than it can tell".into(), time),
+                    self.present_ns
+                        .map_or_else(|| "more than it can tell".into(), time),
                 ),
             ),
             false => line(
