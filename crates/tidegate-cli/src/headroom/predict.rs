@@ -80,13 +80,13 @@ impl Prediction {
         match self.rate {
             Some((up_to, low, high)) => {
                 let times = match *rate > 0.0 {
-                    true => format!(", {} times the present rate", report::number(up_to / rate)),
+                    true => format!("; {} times the present rate", report::number(up_to / rate)),
                     false => String::new(),
                 };
                 line(
                     "headroom",
                     format!(
-                        "up to {} messages a second with a p99 below {bound}{times}",
+                        "up to {} messages a second with a p99 below {bound}, by the log alone{times}",
                         report::count(up_to)
                     ),
                 );
@@ -127,6 +127,17 @@ impl Prediction {
                 ),
             ),
         }
+        if let Some((cpu_ns, ends_at)) = self.processor() {
+            line(
+                "processor",
+                format!(
+                    "{} a message now, so {:.0} cores end at {} messages a second, or more if larger batches need less",
+                    time(cpu_ns),
+                    self.figures.cores,
+                    report::count(ends_at)
+                ),
+            );
+        }
         let (a_err, b_err) = self.figures.errors_ns;
         line(
             "model",
@@ -144,6 +155,13 @@ impl Prediction {
             line("caution", caution.clone());
         }
         text
+    }
+
+    /// Returns the processor time of the server for each message, in nanoseconds, and the rate at which all
+    /// cores are busy if that time stays; `None` without messages.
+    fn processor(&self) -> Option<(f64, f64)> {
+        let cpu_ns = self.figures.cpu_ns?;
+        Some((cpu_ns, self.figures.cores * 1e9 / cpu_ns))
     }
 
     pub(super) fn json(&self) -> Value {
@@ -171,6 +189,11 @@ impl Prediction {
                 "noise": syncs.noise,
                 "sync_bytes_max": syncs.bytes_max,
             },
+            "processor": self.processor().map(|(message_ns, ends_at)| json!({
+                "message_ns": message_ns,
+                "cores": self.figures.cores,
+                "ends_at_per_s": ends_at,
+            })),
             "cautions": self.cautions,
         })
     }
@@ -205,21 +228,8 @@ fn cautions(figures: &Figures, rate: Option<f64>) -> Vec<String> {
                 figures.batch_bytes / 1024.0
             ));
         }
-        if let Some(cpu_ns) = figures.cpu_ns
-            && cpu_ns * rate / 1e9 > figures.cores
-        {
-            cautions.push(format!(
-                "the server now uses {} of processor time a message; if that did not fall with larger batches, the \
-                 {:.0} cores would end at {} messages a second",
-                time(cpu_ns),
-                figures.cores,
-                report::count(figures.cores * 1e9 / cpu_ns)
-            ));
-        }
     }
-    cautions.push(
-        "the model has the log alone: clients, network and the event loop come on top".into(),
-    );
+    cautions.push("clients, network, processor time and the event loop come on top".into());
     if figures.clustered {
         cautions.push(
             "other nodes must sync the messages, too, and the model does not have them".into(),
@@ -261,6 +271,11 @@ mod tests {
         }
         let json = prediction.json();
         assert_eq!(json["rate_per_s"].as_f64(), Some(rate));
+        // A message takes 50 us: two cores end at 40,000 messages a second.
+        assert_eq!(
+            json["processor"]["ends_at_per_s"].as_f64().map(f64::round),
+            Some(40_000.0)
+        );
         assert_eq!(json["outcome"], "up_to");
     }
 
