@@ -58,9 +58,9 @@ fn a_trace_gives_a_table_for_each_boundary() {
     for part in [
         "2403 lines, 2 boundaries",
         "the last line is cut off",
-        "rows: 400 batches of 1796 items",
+        "rows: 400 batches of 1800 items",
         "arrivals are taken as given: they do not depend on the answers",
-        "costs about 1 us + n * 0.10 us",
+        "costs about 1.00 us + n * 0.1000 us",
         "\nrecorded",
         "\nknee:throughput",
         "\nexponential",
