@@ -5,7 +5,6 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -118,33 +117,6 @@ fn subscribe(url: &str, args: &[&str]) -> Child {
         .unwrap();
     assert!(line.starts_with("subscribed to "), "{line}");
     child
-}
-
-/// Returns the disk space that the files below a directory take.
-fn taken(directory: &Path) -> u64 {
-    let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
-    let of = |entry: std::fs::DirEntry| match entry.metadata().unwrap() {
-        metadata if metadata.is_dir() => taken(&entry.path()),
-        metadata => metadata.blocks() * 512,
-    };
-    entries.map(of).sum()
-}
-
-#[test]
-fn an_empty_server_takes_little_of_the_disk() {
-    let directory = tempfile::tempdir().unwrap();
-    let data = directory.path().to_str().unwrap();
-    let serve = Serve::start(&["--data", data]);
-    let url = serve.url.clone();
-    let (code, said) = run(&["stream", "add", "s", "--subjects", "s", "-s", &url]);
-    assert_eq!(code, Some(0), "{said}");
-    assert_eq!(run(&["pub", "-s", &url, "s", "hello"]).0, Some(0));
-    let empty = taken(directory.path());
-    assert!(empty < 5_000_000, "{empty} bytes");
-    serve.signal(Signal::TERM);
-    assert_eq!(serve.end().1, Some(0));
-    let ended = taken(directory.path());
-    assert!(ended < 5_000_000, "{ended} bytes");
 }
 
 #[test]

@@ -51,6 +51,20 @@ impl Server {
         Self::ready(child, log, data)
     }
 
+    /// Starts a server of ours that keeps no streams.
+    pub(crate) fn start_without_streams() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["serve", "--no-streams", "-a", "127.0.0.1", "-p", "-1"])
+            .args(["-m", "-1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self::ready(child, log, Path::new(""))
+    }
+
     /// Starts a server that must refuse its flags. Returns its standard error.
     pub(crate) fn refused(data: &Path, flags: &[&str]) -> String {
         let output = Self::spawn_at("-1", data, "", &[], flags).wait_with_output();

@@ -136,7 +136,9 @@ impl Default for Options {
             rejoined: None,
             begun: false,
             segment_bytes: 64 << 20,
-            first_bytes: 1 << 20,
+            // On a full disk, a log with partly reserved segments would not get back the space that a purge
+            // frees, so the store reserves whole segments.
+            first_bytes: 64 << 20,
             uncommitted_bytes_max: 16 << 20,
             tail_bytes_max: 32 << 20,
             read_bytes_max: 32 << 20,
