@@ -169,7 +169,13 @@ fn predictions_hold_in_simulated_worlds() {
             let rate = rate / 1e3 / real.throughput;
             let p99 = p99 / 1e6 / real.p99;
             println!("  {choice}: throughput {rate:.3} and p99 {p99:.3} of the run's");
-            if (rate - 1.0).abs() > WITHIN || (p99 - 1.0).abs() > WITHIN {
+            let is_off = (rate - 1.0).abs() > WITHIN || (p99 - 1.0).abs() > WITHIN;
+            // The default may learn another size in the model than in the world; the model must then say so.
+            let is_said = || {
+                let error = model.error(std::slice::from_ref(&predicted));
+                choice == Choice::KNEE && error.is_some_and(|error| error > WITHIN)
+            };
+            if is_off && !is_said() {
                 wrong.push((seed, choice.to_string(), rate, p99));
             }
         }

@@ -53,6 +53,8 @@ const ABOVE: f64 = 0.15;
 
 /// The mean number of items of an arrival above which callers return in groups.
 const GROUPED: f64 = 1.25;
+/// The quantiles of the times between two arrivals that may be the time in which a group gathers.
+const WINDOWS: [f64; 6] = [0.05, 0.15, 0.3, 0.5, 0.7, 0.85];
 /// The most sizes of groups to draw from.
 const GROUPS_MAX: u64 = 10_000;
 
@@ -72,18 +74,25 @@ pub(super) struct Groups {
     /// Measured times from the answers to the return, in nanoseconds; empty if callers return one by one, and
     /// the fitted times are better.
     pub(super) times: Vec<u64>,
-    /// The time for which the stage before the boundary gathers callers into one group, in nanoseconds: the
-    /// least time between two arrivals but for one in twenty.
+    /// The time for which the stage before the boundary gathers callers into one group, in nanoseconds.
     pub(super) window_ns: u64,
+    /// The times to try for `window_ns`: quantiles of the times between two arrivals.
+    pub(super) windows: Vec<u64>,
 }
 
-/// Fits callers to the pieces of a stretch; `None` if the arrivals do not depend on the completions.
-pub(super) fn fit(pieces: &[Piece]) -> Option<(Source, Groups)> {
+/// Fits callers to the pieces of a stretch from the one at `from` on; `None` if the arrivals do not depend on
+/// the completions.
+pub(super) fn fit(pieces: &[Piece], from: usize) -> Option<(Source, Groups)> {
+    let start = pieces.get(from)?.at;
     let mut moments = Vec::with_capacity(2 * pieces.len().min(EVENTS_MAX));
-    for piece in pieces.iter().take(EVENTS_MAX) {
+    // Items that wait or run at the start count as arrivals at this moment, so that their callers are not
+    // idle.
+    let earlier = pieces[..from].iter().rev().take(EVENTS_MAX);
+    let earlier = earlier.filter(|piece| piece.done.is_some_and(|done| done > start));
+    for piece in earlier.chain(pieces[from..].iter().take(EVENTS_MAX)) {
         let items = piece.items;
         moments.push(Moment {
-            at: piece.at,
+            at: piece.at.max(start),
             arrived: true,
             items,
         });
@@ -182,11 +191,15 @@ fn groups(moments: &[Moment], callers: u64) -> Groups {
     let mut gaps: Vec<u64> = arrived().map(|m| m.at).collect();
     gaps = gaps.windows(2).map(|w| w[1] - w[0]).collect();
     gaps.sort_unstable();
-    let window_ns = gaps.get(gaps.len() / 20).copied().unwrap_or(0);
+    let windows: Vec<u64> = WINDOWS
+        .iter()
+        .filter_map(|q| gaps.get((gaps.len() as f64 * q) as usize).copied())
+        .collect();
     Groups {
         sizes,
         times,
-        window_ns,
+        window_ns: windows.first().copied().unwrap_or(0),
+        windows,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::sim::Rng;
 /// deviation.
 const BEND: f64 = 0.15;
 /// The error of a mean cost, as a share, above which the fit is not sure of it.
-const ERROR: f64 = 0.1;
+const ERROR: f64 = 0.07;
 /// The least number of factors of a size class; a class with fewer batches borrows factors of its neighbours.
 const FACTORS_MIN: usize = 50;
 /// The most numbers of running batches with a factor of their own.

@@ -23,6 +23,9 @@ const ESTIMATED_MAX: f64 = 0.1;
 const DELAYS_MAX: usize = 1000;
 /// The least and the most items of a round with callers.
 const CLOSED_ITEMS: (u64, u64) = (20_000, 200_000);
+/// The share of the given arrivals that a controller must serve in their time, or it does not keep up: its
+/// latencies then depend on the length of the trace.
+const KEEPS_UP: f64 = 0.95;
 /// The share of the batches that may start beside others.
 const SEVERAL_MAX: f64 = 0.02;
 /// The number of rounds of a replay that count, each with other noise.
@@ -114,10 +117,11 @@ impl Model {
             return Err(FitError::NoArrivals);
         }
         let bytes: u64 = arrivals.iter().map(|piece| u64::from(piece.bytes)).sum();
-        let learned = &arrivals[(arrivals.len() as f64 * WARM) as usize..];
+        let learned = (arrivals.len() as f64 * WARM) as usize;
         let (source, groups) = match tally.estimated as f64 > items as f64 * ESTIMATED_MAX {
             true => (Source::Estimated, Groups::default()),
-            false => callers::fit(learned).unwrap_or_else(|| (Source::Arrivals, Groups::default())),
+            false => callers::fit(&arrivals, learned)
+                .unwrap_or_else(|| (Source::Arrivals, Groups::default())),
         };
         let knows_starts = tally.instant * 2 < batches;
         let delays = |of: fn(&super::stretch::Ran) -> Option<u32>| {
@@ -152,6 +156,7 @@ impl Model {
         };
         if recorded.has_bounds {
             model.recorded_by = model.find(&recorded.first, recorded.first_bounds);
+            model.gather();
         }
         Ok(model)
     }
@@ -294,7 +299,7 @@ impl Model {
         };
         let played = play(&world, boundary, self.length(), seed, goes_on);
         let played = played.ok_or(PredictError::Stopped)?;
-        Ok(prediction(choice, played))
+        Ok(prediction(choice, played, self.offered()))
     }
 
     /// Returns the error of the model: the larger of the differences in throughput and 99th percentile, as
@@ -311,6 +316,18 @@ impl Model {
         let rate = off(same.items_per_s, self.recorded.items_per_s)?;
         let p99 = off(same.p99_ns, self.recorded.p99_ns)?;
         Some(rate.max(p99))
+    }
+
+    /// Returns the rate of the given arrivals, in items a second; 0 for callers, which wait for their
+    /// answers.
+    fn offered(&self) -> f64 {
+        if let Source::Callers { .. } = self.source {
+            return 0.0;
+        }
+        let counted = &self.arrivals[(self.arrivals.len() as f64 * WARM) as usize..];
+        let items: u64 = counted.iter().map(|piece| u64::from(piece.items)).sum();
+        let span = counted.last().map_or(0, |last| last.at - counted[0].at);
+        items as f64 / (span.max(1) as f64 / 1e9)
     }
 
     fn length(&self) -> Length {
@@ -333,6 +350,27 @@ impl Model {
             }
             _ => choice.build(bounds),
         }
+    }
+
+    /// Chooses the time in which callers gather into groups: with it, the recorded controller makes batches
+    /// of about the recorded mean size.
+    fn gather(&mut self) {
+        let (Some(by), Some(recorded)) = (self.recorded_by, self.recorded.batch_mean) else {
+            return;
+        };
+        let mut best = (f64::INFINITY, self.groups.window_ns);
+        for window in self.groups.windows.clone() {
+            self.groups.window_ns = window;
+            let Ok(predicted) = self.predict(by, 0, &mut |_| true) else {
+                continue;
+            };
+            let mean = predicted.figures.batch_mean;
+            let off = mean.map_or(f64::INFINITY, |mean| (mean / recorded).ln().abs());
+            if off < best.0 {
+                best = (off, window);
+            }
+        }
+        self.groups.window_ns = best.1;
     }
 
     /// Finds the controller that decides the first entries as recorded.
@@ -373,7 +411,9 @@ fn figures_of(stretch: &Stretch, arrivals: &[Piece]) -> Figures {
     figures(latencies, items, batches, seconds)
 }
 
-fn prediction(choice: Choice, played: Played) -> Prediction {
+fn prediction(choice: Choice, mut played: Played, offered: f64) -> Prediction {
+    let rate = played.items as f64 / (played.span_ns as f64 / 1e9);
+    played.overflowed |= rate < KEEPS_UP * offered;
     let outside = played.outside as f64 / played.items.max(1) as f64;
     let mut figures = figures(
         played.latencies,

@@ -36,10 +36,10 @@ pub struct TraceReader {
     /// The start of a line that has no end yet.
     partial: Vec<u8>,
     lines: u64,
-    boundaries: Vec<Recorded>,
+    pub(super) boundaries: Vec<Recorded>,
     indexes: HashMap<String, usize>,
     /// The number of records in stretches, within [`KEEP_ALL`].
-    kept: usize,
+    pub(super) kept: usize,
     unnamed: u64,
 }
 
@@ -209,7 +209,7 @@ impl TraceReader {
             let bounds = parse_bounds(bounds).filter(|bounds| bounds.check().is_ok());
             let bounds = bounds.ok_or_else(|| wrong("five numbers that are sound bounds"))?;
             match index {
-                Some(index) => self.boundaries[index].begin(bounds),
+                Some(index) => self.change(index, |boundary| boundary.begin(bounds)),
                 None if self.boundaries.len() < BOUNDARIES_MAX => {
                     self.add(name, Recorded::new(name, bounds, true));
                 }
@@ -226,7 +226,7 @@ impl TraceReader {
             return Ok(());
         };
         match lost {
-            Some(Ok(lost)) => self.boundaries[index].lose(lost),
+            Some(Ok(lost)) => self.change(index, |boundary| boundary.lose(lost)),
             Some(Err(_)) => return Err(wrong("the number of lost entries")),
             None => {
                 let entry = rest
@@ -245,9 +245,14 @@ impl TraceReader {
 
     fn entry(&mut self, index: usize, entry: &Entry) {
         let has_room = self.kept < KEEP_ALL;
+        self.change(index, |boundary| boundary.handle(entry, has_room));
+    }
+
+    /// Changes a boundary, and counts the records that it keeps more, or gives up.
+    fn change(&mut self, index: usize, change: impl FnOnce(&mut Recorded)) {
         let boundary = &mut self.boundaries[index];
         let before = boundary.kept();
-        boundary.handle(entry, has_room);
+        change(boundary);
         self.kept = (self.kept + boundary.kept()).saturating_sub(before);
     }
 }
@@ -272,7 +277,7 @@ impl Recorded {
         }
     }
 
-    fn kept(&self) -> usize {
+    pub(super) fn kept(&self) -> usize {
         self.best.kept() + self.current.kept()
     }
 

@@ -262,6 +262,21 @@ fn a_long_trace_is_kept_in_part() {
 }
 
 #[test]
+fn a_stretch_that_is_given_up_leaves_its_room_to_others() {
+    let mut reader = TraceReader::new();
+    let text = trace(200);
+    reader.handle_bytes(text.as_bytes()).unwrap();
+    let once = reader.kept;
+    let again = text.strip_prefix(HEADER).unwrap();
+    for _ in 0..10 {
+        reader.handle_bytes(again.as_bytes()).unwrap();
+        reader.handle_bytes(b"rows lost 3\n").unwrap();
+    }
+    assert_eq!(reader.kept, reader.boundaries[0].kept());
+    assert!(reader.kept <= 2 * once, "{} of {once}", reader.kept);
+}
+
+#[test]
 fn the_log_of_one_controller_is_a_trace() {
     let lines = trace(60);
     let lines = lines
