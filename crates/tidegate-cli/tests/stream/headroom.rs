@@ -55,7 +55,7 @@ fn headroom_is_predicted_or_a_reason_is_given() {
     assert_refused(&ask("127.0.0.1:1"), 1, "nothing listens");
     assert_refused(&ask(&format!("{}/base", server.monitor)), 1, "status 404");
     assert_eq!(ask("ftp://x").status.code(), Some(2));
-    let bare = Server::start_without_streams();
+    let bare = Server::start_without_streams(directory.path());
     let asked = tidegate(&["headroom", "--p99", "5ms", &bare.monitor, "--over", "10ms"]);
     assert_refused(&asked, 5, "no streams");
     let asked = tidegate(&["why", "S", "1", &bare.monitor]);

@@ -51,18 +51,20 @@ impl Server {
         Self::ready(child, log, data)
     }
 
-    /// Starts a server of ours that keeps no streams.
-    pub(crate) fn start_without_streams() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["serve", "--no-streams", "-a", "127.0.0.1", "-p", "-1"])
-            .args(["-m", "-1"])
+    /// Starts a server of ours that serves no streams, so that nothing is written to `directory`.
+    pub(crate) fn start_without_streams(directory: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let flags = ["--no-streams", "-a", "127.0.0.1", "-p", "-1", "-m", "-1"];
+        command
+            .arg("serve")
+            .args(flags)
+            .current_dir(directory)
+            .env_remove("TIDEGATE_DATA")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdout(Stdio::null());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        Self::ready(child, log, Path::new(""))
+        Self::ready(child, log, directory)
     }
 
     /// Starts a server that must refuse its flags. Returns its standard error.
