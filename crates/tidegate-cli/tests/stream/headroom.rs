@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream;
 use serde_json::Value;
 use tidegate::sim::Rng;
+use tokio::task::JoinSet;
 
 use super::server::{Server, other};
 use super::why::{assert_refused, said, tidegate};
@@ -68,19 +69,19 @@ fn headroom_is_predicted_or_a_reason_is_given() {
 async fn load(js: &jetstream::Context, rate: f64, span: Duration, bytes: usize) -> (f64, Duration) {
     let payload = bytes::Bytes::from(vec![b'x'; bytes]);
     let mut rng = Rng::new(7);
-    let mut waiting = tokio::task::JoinSet::new();
+    let mut latencies = JoinSet::new();
     let begun = Instant::now();
     let mut due = Duration::ZERO;
     while due < span {
         due += Duration::from_secs_f64(rng.exponential(rate));
         tokio::time::sleep_until((begun + due).into()).await;
         let ack = js.publish("s", payload.clone()).await.unwrap();
-        waiting.spawn(async move {
+        latencies.spawn(async move {
             ack.await.unwrap();
             begun.elapsed() - due
         });
     }
-    let mut all = waiting.join_all().await;
+    let mut all = latencies.join_all().await;
     let acked = all.len() as f64 / begun.elapsed().as_secs_f64();
     all.sort_unstable();
     (acked, all[all.len() * 99 / 100])
