@@ -10,7 +10,7 @@ SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book measure-tune clean
+.PHONY: help built deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book measure-tune clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -50,8 +50,13 @@ deps-peers: ## the rivals that benches run beside us, and nats-server
 	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \
 	done
 
-test: deps ## every test but those of test-all (installs what is missing when run as root)
+# Two jobs: one waits for registries while the other compiles. Without make's flags cargo uses every core.
+built: ## the tests of `make test`, compiled
+	env -u MAKEFLAGS -u MFLAGS $(CARGO) test --locked --no-run $(PRODUCT) --lib --bins --tests
+
+test: ## every test but those of test-all (installs what is missing when run as root)
 	@mkdir -p target && rm -f $(TIDEGATE_TESTS_IGNORED)
+	@$(MAKE) --no-print-directory -j2 deps built
 	$(CARGO) test --locked $(PRODUCT) --lib --bins --tests
 	$(CARGO) test --locked $(PRODUCT) --doc
 	$(CARGO) test --locked -p tidegate-bench $(SHARED) --features $(FEATURES) --bins --test bench
