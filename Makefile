@@ -80,7 +80,7 @@ ignored:
 	else echo "tests ignored for want of a tool: 0"; fi
 
 loom: ## the ring and the buffers under every interleaving loom finds
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --profile loom --test loom_queue
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --release --test loom_queue
 
 # Under a terminal of the test's own.
 .PHONY: top-tmux
