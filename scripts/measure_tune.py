@@ -20,7 +20,7 @@ import tempfile
 import time
 
 # The controllers to compare, with the limit of a sync that stands for each.
-CONTROLLERS = {"greedy": 2**63, "fixed:1": 1, "fixed:8": 8}
+CONTROLLERS = {"greedy": 2**63, "fixed:16": 16, "fixed:4": 4}
 
 
 async def answer(reader):

@@ -10,6 +10,8 @@ use crate::sim::Rng;
 const BEND: f64 = 0.15;
 /// The error of a mean cost, as a share, above which the fit is not sure of it.
 const ERROR: f64 = 0.07;
+/// The multiple of the mean cost of its size from which a batch is an outlier.
+const OUTLIER: f64 = 4.0;
 /// The least number of factors of a size class; a class with fewer batches borrows factors of its neighbours.
 const FACTORS_MIN: usize = 50;
 /// The most numbers of running batches with a factor of their own.
@@ -23,6 +25,9 @@ pub(super) struct Costs {
     pub(super) b_ns: f64,
     /// The coefficient of variation of the costs around the means of their sizes.
     pub(super) noise: f64,
+    /// The same with all costs cut to [`OUTLIER`] times their mean: outliers strike batches of any size, and
+    /// do not blur the differences between sizes.
+    scatter: f64,
     /// The smallest and the largest measured size.
     pub(super) sizes: (u64, u64),
     /// The mean cost of the last third of the batches over that of the first third, at equal sizes.
@@ -106,6 +111,7 @@ impl Costs {
             a_ns,
             b_ns,
             noise: 0.0,
+            scatter: 0.0,
             sizes: (min, max),
             drift: 1.0,
             told: told / took,
@@ -161,7 +167,7 @@ impl Costs {
             .iter()
             .take_while(|c| c.size <= x * SIZE_REACH);
         let batches: u64 = near.map(|c| c.batches).sum();
-        batches as f64 >= (self.noise / ERROR).powi(2)
+        batches as f64 >= (self.scatter / ERROR).powi(2)
     }
 
     /// Returns the largest number of running batches of which the costs are known.
@@ -236,7 +242,7 @@ impl Costs {
     fn fit_noise(&mut self, ran: &[Ran]) {
         let mut all: Vec<Vec<f32>> = vec![Vec::new(); self.classes.len()];
         let thirds = [ran.len() / 3, 2 * ran.len() / 3];
-        let (mut squares, mut count) = (0.0, 0.0);
+        let (mut squares, mut cut, mut count) = (0.0, 0.0, 0.0);
         let mut by_third = [(0.0, 0.0); 3];
         for (i, r) in ran.iter().enumerate().filter(|(_, r)| r.took_ns > 0) {
             let n = u64::from(r.items);
@@ -245,10 +251,12 @@ impl Costs {
             let third = &mut by_third[usize::from(i >= thirds[0]) + usize::from(i >= thirds[1])];
             *third = (third.0 + r.took_ns as f64, third.1 + mean);
             squares += (factor - 1.0).powi(2);
+            cut += (factor.min(OUTLIER) - 1.0).powi(2);
             count += 1.0;
             all[self.class(n)].push(factor as f32);
         }
         self.noise = f64::sqrt(squares / f64::max(count, 1.0));
+        self.scatter = f64::sqrt(cut / f64::max(count, 1.0));
         let share = |(took, mean): (f64, f64)| took / f64::max(mean, 1.0);
         self.drift = share(by_third[2]) / share(by_third[0]).max(1e-9);
         for i in 0..all.len() {

@@ -8,8 +8,8 @@
 //!
 //! # The model
 //!
-//! - **Costs.** A batch of n items costs a + b·n between the means of neighbouring size classes, times
-//!   a factor of a measured batch of about the same size. The factors come in the order of the trace, so that
+//! - **Costs.** A batch of n items costs a + b·n between the means of neighbouring size classes, times a
+//!   factor of a measured batch of about the same size. The factors come in the order of the trace, so that
 //!   slow times stay together. A boundary that runs several batches at once has no model yet.
 //! - **Sizes.** The model knows the cost of a size within a factor of [`SIZE_REACH`] of a measured size
 //!   class, and between two of them that are at most a factor of [`SIZE_GAP`] apart. A controller that puts
@@ -17,8 +17,10 @@
 //!   that puts more than [`OUTSIDE_ALL`] there gets no figure at all. The same holds for numbers of running
 //!   batches above the largest measured one.
 //! - **Items.** If the arrivals depend on the completions as those of callers that return do, the model runs
-//!   as many callers in a closed loop, with the think times fitted to the trace. Otherwise it takes the
-//!   recorded arrivals as given, also for controllers that would have answered sooner.
+//!   as many callers in a closed loop, with the think times fitted to the trace. Where callers return in
+//!   groups, as from a stage that gathers them, the groups have the recorded sizes, and a controller that
+//!   cuts them gets no figures. Otherwise it takes the recorded arrivals as given, also for controllers that
+//!   would have answered sooner.
 //! - **Driver.** The model repeats the measured delays between the end of a batch and the start of the next,
 //!   and between an arrival at an idle boundary and its batch.
 //!
@@ -74,6 +76,9 @@ pub const OUTSIDE_ALL: f64 = 0.02;
 /// The share of the items in batches of sizes with a mean cost that the trace tells less exactly than to 10
 /// %, above which a prediction has no figures.
 pub const UNSURE: f64 = 0.2;
+/// The share of the items in batches cut by a limit above which a prediction has no figures, where callers
+/// return in groups: the trace does not tell how a cut group returns.
+pub const GROUPS_CUT: f64 = 0.15;
 /// The share of a stretch, from its start, that figures leave out, because the recorded controller learned
 /// then.
 pub const WARM: f64 = 0.1;

@@ -9,7 +9,7 @@ use super::error::{FitError, PredictError};
 use super::reader::Recorded;
 use super::replay::{Length, Played, World, play};
 use super::stretch::{Piece, Stretch, Tally};
-use super::{OUTSIDE_ALL, OUTSIDE_TAIL, UNSURE, WARM};
+use super::{GROUPS_CUT, OUTSIDE_ALL, OUTSIDE_TAIL, UNSURE, WARM};
 use crate::boundary::Boundary;
 use crate::controller::{
     self, Bounded, Bounds, Choice, ChoiceError, Controller, Entry, Knee, Objective, replay,
@@ -299,7 +299,12 @@ impl Model {
         };
         let played = play(&world, boundary, self.length(), seed, goes_on);
         let played = played.ok_or(PredictError::Stopped)?;
-        Ok(prediction(choice, played, self.offered()))
+        let cut = played.cut as f64 / played.items.max(1) as f64;
+        let mut prediction = prediction(choice, played, self.offered());
+        if !self.groups.sizes.is_empty() && cut > GROUPS_CUT {
+            prediction.figures = Figures::default();
+        }
+        Ok(prediction)
     }
 
     /// Returns the error of the model: the larger of the differences in throughput and 99th percentile, as

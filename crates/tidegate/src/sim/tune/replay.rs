@@ -47,6 +47,8 @@ pub(super) struct Played {
     /// The items in batches of unknown cost, and of a cost that the trace tells only roughly.
     pub(super) outside: u64,
     pub(super) unsure: u64,
+    /// The items in batches that the controller's limit cut, or would have cut inside of an arrival.
+    pub(super) cut: u64,
     /// The time from the start to the end of the part that counts, in nanoseconds.
     pub(super) span_ns: u64,
     /// True if the backlog outgrew its bound.
@@ -402,6 +404,8 @@ impl Sim<'_> {
         if self.counts_from.is_some() {
             self.played.outside += if drawn.is_known { 0 } else { taken.items };
             self.played.unsure += if drawn.is_sure { 0 } else { taken.items };
+            let is_cut = cut == Cut::Items || taken.items > limit.items;
+            self.played.cut += if is_cut { taken.items } else { 0 };
         }
         let batch = Running {
             id,
