@@ -19,6 +19,8 @@ mod many;
 mod neighbours;
 mod options;
 mod peers;
+#[cfg(feature = "peers")]
+mod postgres;
 mod proxy;
 mod queue;
 mod redis;
@@ -86,6 +88,11 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Cluster(args) => {
             let mut session = Session::open("cluster", &stream::defaults(args))?;
             stream::run_clusters(&mut session)?;
+            session
+        }
+        Bench::Callers(args) => {
+            let mut session = Session::open("callers", &args.bench)?;
+            stream::run_callers(&mut session, args)?;
             session
         }
         Bench::Compare(args) => return compare::run(args),

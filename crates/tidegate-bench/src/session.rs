@@ -25,7 +25,7 @@ const BUDGET: Duration = Duration::from_secs(8 * 60);
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
 /// The peers that have no part in a bench, by the bench's name. The session does not start them.
-const ELSEWHERE: [(&str, &[&str]); 8] = [
+const ELSEWHERE: [(&str, &[&str]); 9] = [
     ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
     ("queue", &["erlang", "storm", "go", "redis-rs"]),
     (
@@ -34,7 +34,7 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ),
     ("topology", &["rust", "java", "erlang", "go", "redis-rs"]),
     ("redis", &["rust", "java", "storm", "erlang"]),
-    // In the benches `stream`, `cluster` and `raft` the rivals are servers that the bench starts itself, so
+    // In the benches `stream`, `cluster`, `callers` and `raft` the rivals are servers that the bench starts itself, so
     // no peer takes part.
     (
         "stream",
@@ -42,6 +42,10 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ),
     (
         "cluster",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
+    (
+        "callers",
         &["rust", "java", "erlang", "storm", "go", "redis-rs"],
     ),
     (

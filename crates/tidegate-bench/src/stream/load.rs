@@ -44,16 +44,7 @@ impl Load {
     /// The server refuses a stream or a message, or does not answer.
     pub(super) fn run(&self, addrs: &[SocketAddr]) -> anyhow::Result<Sample> {
         let first = *addrs.first().context("no server")?;
-        let mut control = Connection::open(first)?;
-        for stream in 0..self.streams {
-            let name = format!("bench{stream}");
-            let config = json!({
-                "name": name, "subjects": [name], "retention": "limits", "storage": "file", "discard": "old",
-                "num_replicas": self.replicas, "max_msgs": -1, "max_bytes": -1,
-            });
-            control.api(&format!("STREAM.CREATE.{name}"), &config)?;
-            control.api(&format!("STREAM.PURGE.{name}"), &json!({}))?;
-        }
+        create_streams(first, self.streams, self.replicas)?;
         let each = (self.messages / self.clients as u64).max(1);
         let ready = Barrier::new(self.clients + 1);
         let (outcomes, took) = std::thread::scope(|scope| {
@@ -136,6 +127,29 @@ impl Load {
     }
 }
 
+/// Creates the streams of a load, and removes the messages of an earlier load.
+///
+/// # Errors
+///
+/// The server refuses a stream, or does not answer.
+pub(super) fn create_streams(
+    addr: SocketAddr,
+    streams: usize,
+    replicas: usize,
+) -> anyhow::Result<()> {
+    let mut control = Connection::open(addr)?;
+    for stream in 0..streams {
+        let name = format!("bench{stream}");
+        let config = json!({
+            "name": name, "subjects": [name], "retention": "limits", "storage": "file", "discard": "old",
+            "num_replicas": replicas, "max_msgs": -1, "max_bytes": -1,
+        });
+        control.api(&format!("STREAM.CREATE.{name}"), &config)?;
+        control.api(&format!("STREAM.PURGE.{name}"), &json!({}))?;
+    }
+    Ok(())
+}
+
 /// Deletes a consumer, if it exists, so that the next client creates a new one.
 ///
 /// # Errors
@@ -177,7 +191,7 @@ pub(super) fn leader(addr: SocketAddr, stream: &str) -> anyhow::Result<Option<St
 }
 
 /// A client's connection that has read the server's greeting and subscribes to its inbox.
-struct Connection {
+pub(super) struct Connection {
     reader: BufReader<TcpStream>,
     socket: TcpStream,
     inbox: String,
@@ -186,7 +200,12 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(addr: SocketAddr) -> anyhow::Result<Self> {
+    /// Connects, and subscribes to the inbox.
+    ///
+    /// # Errors
+    ///
+    /// The server refuses the connection, or does not answer.
+    pub(super) fn open(addr: SocketAddr) -> anyhow::Result<Self> {
         let socket = TcpStream::connect(addr)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -212,6 +231,21 @@ impl Connection {
                 return Ok(connection);
             }
         }
+    }
+
+    /// Returns the bytes of a publish for which this connection's inbox gets the acknowledgement.
+    pub(super) fn request(&self, subject: &str, payload: &[u8]) -> Vec<u8> {
+        let head = format!("PUB {subject} {}a {}\r\n", self.inbox, payload.len());
+        [head.as_bytes(), payload, b"\r\n"].concat()
+    }
+
+    /// Writes bytes to the server.
+    ///
+    /// # Errors
+    ///
+    /// The connection has ended.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        Ok(self.socket.write_all(bytes)?)
     }
 
     fn read_line(&mut self) -> anyhow::Result<()> {
@@ -253,7 +287,11 @@ impl Connection {
     }
 
     /// Reads the next message, and returns an error if it is not an acknowledgement.
-    fn ack(&mut self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The message is no acknowledgement, or the connection has ended.
+    pub(super) fn ack(&mut self) -> anyhow::Result<()> {
         self.message()?;
         if !self.payload.starts_with(b"{\"stream\":") {
             bail!(

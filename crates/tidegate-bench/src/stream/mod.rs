@@ -6,6 +6,8 @@
 //! - `tidegate-bench cluster`: publishes to streams of three replicas. Each system is three nodes on this
 //!   machine, and the clients connect to any of them. With `--full` the bench also measures our server with
 //!   up to 50 ms between the nodes, beside fixed settings of the replication.
+//! - `tidegate-bench callers`: measures few callers that wait for each acknowledgement, beside nats-server,
+//!   Redis and PostgreSQL, with one load for all of them.
 //! - `tidegate-bench raft`: measures the gain of each step from nats-server's way of writing replicated
 //!   streams to ours, on such a cluster.
 //!
@@ -13,6 +15,7 @@
 //! in the results is the servers', from /proc, over the whole run of the load.
 
 mod bare;
+mod callers;
 mod cell;
 mod distances;
 mod field;
@@ -33,6 +36,7 @@ use super::peers::Peers;
 use super::rounds::Contestant;
 use super::session::Session;
 use crate::options::{BenchArgs, Effort};
+pub(crate) use callers::{CallersArgs, run as run_callers};
 use cell::{Cell, Work, cells, cells_of_clusters, cells_of_distances, cells_of_steps};
 pub(crate) use field::Directory;
 use field::Field;

@@ -23,6 +23,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// of the pipe closes, even if a signal killed the bench.
 const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
+/// The time that a server with slow syncs adds to each sync.
+pub(super) const SLOW_SYNC: &str = "5ms";
+
 /// The kinds of servers that the bench starts and compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -100,7 +103,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a server with its files in `directory`, which this function empties, and with the given
-    /// addresses for clients and for HTTP.
+    /// addresses for clients and for HTTP. `slow_sync` is the time that a server with slow syncs adds to each.
     ///
     /// # Errors
     ///
@@ -111,9 +114,10 @@ impl Server {
         nats_server: &Path,
         (addr, http): (SocketAddr, SocketAddr),
         membership: Option<Membership<'_>>,
+        slow_sync: &str,
     ) -> anyhow::Result<Self> {
         let mut command = guarded(directory)?;
-        arguments(&mut command, kind, directory, nats_server)?;
+        arguments(&mut command, kind, directory, nats_server, slow_sync)?;
         command.args(membership.map(|m| m.arguments()).unwrap_or_default());
         Self::run(command, directory, (addr, http))
     }
@@ -345,6 +349,7 @@ fn arguments(
     kind: Kind,
     directory: &Path,
     nats_server: &Path,
+    slow_sync: &str,
 ) -> anyhow::Result<()> {
     let data = directory.join("data");
     match kind {
@@ -376,7 +381,7 @@ fn arguments(
                 _ => false,
             };
             if slow {
-                command.args(["--slow-sync", "5ms"]);
+                command.args(["--slow-sync", slow_sync]);
             }
             if kind == Kind::OursSlowGreedy {
                 command.arg("--no-anticipation");
@@ -411,7 +416,7 @@ pub(crate) fn product() -> anyhow::Result<PathBuf> {
 }
 
 /// The paths of the rival's programs in bench/peers/go-nats.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Programs {
     pub(super) nats: PathBuf,
     pub(super) nats_server: PathBuf,

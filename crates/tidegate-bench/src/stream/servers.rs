@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 
 use super::load;
-use super::server::{Kind, Membership, PATIENCE, Server, Written};
+use super::server::{Kind, Membership, PATIENCE, SLOW_SYNC, Server, Written};
 use crate::proxy::Proxy;
 use tidegate_cli::interrupt;
 
@@ -31,6 +31,22 @@ impl Servers {
         nodes: usize,
         directory: &Path,
         nats_server: &Path,
+    ) -> anyhow::Result<Self> {
+        Self::start_slow(kind, nodes, directory, nats_server, None)
+    }
+
+    /// Starts the nodes as [`Servers::start`] does. `slow_sync` is the time that the kinds of our server with
+    /// slow syncs add to each sync, instead of their usual one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Servers::start`].
+    pub(super) fn start_slow(
+        kind: Kind,
+        nodes: usize,
+        directory: &Path,
+        nats_server: &Path,
+        slow_sync: Option<&str>,
     ) -> anyhow::Result<Self> {
         // The bench binds all ports at once, so that the system gives different ports.
         let ports = (0..3 * nodes).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
@@ -61,6 +77,7 @@ impl Servers {
                 nats_server,
                 (of_it[0], of_it[1]),
                 membership,
+                slow_sync.unwrap_or(SLOW_SYNC),
             )
         };
         let nodes = addrs.chunks(3).enumerate().map(start);

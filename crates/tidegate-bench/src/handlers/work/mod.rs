@@ -83,7 +83,7 @@ impl Work {
     pub(super) fn check(kind: Kind) -> anyhow::Result<()> {
         #[cfg(feature = "peers")]
         if kind == Kind::Postgres {
-            postgres::programs()?;
+            crate::postgres::programs()?;
         }
         let _ = kind;
         Ok(())
