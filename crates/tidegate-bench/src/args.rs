@@ -38,8 +38,8 @@ pub(crate) enum Bench {
     /// Measure streams of three replicas on three nodes of this machine, ours beside nats-server's, with the
     /// `nats` program.
     Cluster(BenchArgs),
-    /// Measure few callers that wait for each acknowledgement, on one server or a cluster of ours; with --peers
-    /// beside nats-server, Redis and PostgreSQL, which the same load drives.
+    /// Measure few callers that wait for each acknowledgement, on one server or a cluster of ours; with
+    /// --peers beside nats-server, Redis and PostgreSQL, which the same load drives.
     Callers(crate::stream::CallersArgs),
     /// Measure how much faster streams of three replicas get with each step from nats-server's way of writing
     /// them to ours: the steps of nats-server's PR 7355, then two of ours. Measure on this disk, and on a

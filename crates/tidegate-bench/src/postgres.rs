@@ -1,5 +1,5 @@
-//! A PostgreSQL server that the bench starts on loopback, with a database cluster of its own. The bench removes
-//! the cluster at its end, even if a signal kills the bench.
+//! A PostgreSQL server that the bench starts on loopback, with a database cluster of its own. The bench
+//! removes the cluster at its end, even if a signal kills the bench.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};

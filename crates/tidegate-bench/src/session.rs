@@ -34,8 +34,8 @@ const ELSEWHERE: [(&str, &[&str]); 9] = [
     ),
     ("topology", &["rust", "java", "erlang", "go", "redis-rs"]),
     ("redis", &["rust", "java", "storm", "erlang"]),
-    // In the benches `stream`, `cluster`, `callers` and `raft` the rivals are servers that the bench starts itself, so
-    // no peer takes part.
+    // In the benches `stream`, `cluster`, `callers` and `raft` the rivals are servers that the bench starts
+    // itself, so no peer takes part.
     (
         "stream",
         &["rust", "java", "erlang", "storm", "go", "redis-rs"],

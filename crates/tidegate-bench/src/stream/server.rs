@@ -103,7 +103,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a server with its files in `directory`, which this function empties, and with the given
-    /// addresses for clients and for HTTP. `slow_sync` is the time that a server with slow syncs adds to each.
+    /// addresses for clients and for HTTP. `slow_sync` is the time that a server with slow syncs adds to
+    /// each.
     ///
     /// # Errors
     ///

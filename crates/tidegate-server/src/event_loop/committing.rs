@@ -8,12 +8,17 @@ use tidegate_log::{Committed, Duty, Lsn};
 use tidegate_raft::store::Store;
 
 use super::Server;
-use super::place::{Counts, Place, Placing};
+use super::log_limit::LogLimit;
+use super::place::{Counts, Looks, Place, Placing};
+
+/// The least time between two log lines about late syncs, so that a slow disk does not fill the log.
+const LOGGED: Duration = Duration::from_secs(60);
 
 /// The state by which the loop decides about the duty of writing, see the [module](self).
 #[derive(Debug)]
 pub(super) struct Committing {
     placing: Placing,
+    looks: Looks,
     /// True if the loop has asked the log thread for the duty of writing and does not have it yet.
     wants: bool,
     /// True if all batches were durable when this turn began to hand batches to the log, so that the loop can
@@ -26,17 +31,31 @@ pub(super) struct Committing {
     offered: Lsn,
     /// The time at which the loop's thread must commit again, because the controller lets a batch wait.
     again: Option<Time>,
+    log: LogLimit,
+}
+
+/// The next step of the loop's thread when it has the duty of writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextCommit {
+    /// Nothing is to be committed, so the loop waits for events.
+    Nothing,
+    /// The loop runs a turn without a wait before it commits, because further messages may be there.
+    Look,
+    /// The thread commits before the next turn.
+    Commit,
 }
 
 impl Default for Committing {
     fn default() -> Self {
         Self {
             placing: Placing::new(),
+            looks: Looks::default(),
             wants: false,
             was_at_rest: true,
             segment: 0,
             offered: Lsn::ZERO,
             again: None,
+            log: LogLimit::every(LOGGED),
         }
     }
 }
@@ -66,19 +85,20 @@ impl Server {
         };
         let committing = &mut self.committing;
         let (begun, ended) = self.turns.last();
-        if duty.is_some() {
-            committing.placing.handle_turn_with_duty(begun, ended);
-        } else {
-            let progress = store.log().progress();
-            let counts = Counts {
-                syncs: progress.syncs,
-                sync_ns: progress.sync_ns,
-                was_at_rest: committing.was_at_rest,
-                is_pending: progress.pending_batches > 0,
-            };
-            committing.placing.handle_turn(begun, ended, counts);
-        }
-        let duty = match (committing.placing.place(), duty) {
+        let progress = store.log().progress();
+        let counts = Counts {
+            syncs: progress.syncs,
+            sync_ns: progress.sync_ns,
+            durable: store.log().durable().get(),
+            was_at_rest: committing.was_at_rest,
+            is_pending: progress.pending_batches > 0,
+        };
+        let place = match duty {
+            Some(_) => Place::Loop,
+            None => Place::LogThread,
+        };
+        committing.placing.handle_turn(place, begun, ended, counts);
+        let duty = match (committing.placing.place(ended), duty) {
             // The sync would also seal a segment, which takes long, so the loop leaves it to the log thread.
             (Place::Loop, Some(_)) if store.segment() != committing.segment => None,
             (Place::Loop, Some(duty)) => Some(duty),
@@ -108,17 +128,24 @@ impl Server {
         duty
     }
 
-    /// Returns whether the loop's thread, which has the duty, must commit before its next turn: batches are
-    /// new to the log's controller, or the time that the controller set has come.
-    pub(super) fn commits_now(&mut self) -> bool {
+    /// Returns the next step of the loop's thread, which has the duty: it commits if batches are new to the
+    /// log's controller, or if the time that the controller set has come.
+    pub(super) fn next_commit(&mut self) -> NextCommit {
         let Some(store) = &self.store else {
-            return false;
+            return NextCommit::Nothing;
         };
         let committing = &mut self.committing;
         let appended = store.appended();
-        let new = appended > std::mem::replace(&mut committing.offered, appended);
         let (_, ended) = self.turns.last();
-        new || committing.again.is_some_and(|at| at <= ended)
+        let is_due = committing.again.is_some_and(|at| at <= ended);
+        if appended == committing.offered && !is_due {
+            return NextCommit::Nothing;
+        }
+        if !is_due && committing.looks.wants(appended.get()) {
+            return NextCommit::Look;
+        }
+        committing.offered = appended;
+        NextCommit::Commit
     }
 
     /// Measures a commit on the loop's thread that took this long, and sets the time of the next commit that
@@ -128,6 +155,7 @@ impl Server {
         let again = match committed {
             Committed::Synced { again } => {
                 self.committing.placing.handle_synced(now, took);
+                self.committing.looks.handle_synced();
                 self.turns.count_sync();
                 again
             }
@@ -151,8 +179,10 @@ impl Server {
         self.turns.handle_other_thread();
         self.committing.placing.handle_late(now);
         self.committing.again = None;
-        tracing::warn!(
-            "the disk is slow, and a sync of the log takes long: the log thread syncs from now on, so that the event loop can serve clients meanwhile"
-        );
+        if let Some(more) = self.committing.log.due(now) {
+            tracing::warn!(
+                "a sync of the log takes longer than 2 ms: the log thread syncs for a while, so that the event loop can serve clients meanwhile{more}"
+            );
+        }
     }
 }

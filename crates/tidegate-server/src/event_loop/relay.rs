@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use mio::Events;
 use tidegate_log::Duty;
 
+use super::committing::NextCommit;
 use super::{EVENTS_LEN, RunError, Server};
 
 /// The time after which a sync on the loop's thread counts as late, so that the other thread takes the loop.
@@ -114,8 +115,15 @@ impl Relay {
                 of.server.handle_no_partner();
             }
             let Some(held) = &mut duty else { continue };
-            if !of.server.commits_now() {
-                continue;
+            match of.server.next_commit() {
+                NextCommit::Commit => {}
+                NextCommit::Nothing => continue,
+                NextCommit::Look => {
+                    // A caller that sends its next message may need this processor.
+                    std::thread::yield_now();
+                    of.wait = Some(Duration::ZERO);
+                    continue;
+                }
             }
             let begun = Instant::now();
             self.lend(of, begun);

@@ -4,8 +4,8 @@
 //! One load generator drives every system: [`load`] has one thread for each caller, and each thread has one
 //! blocking socket. With `--peers` the bench measures nats-server with and without a sync before each
 //! acknowledgement, Redis with `appendfsync always` and PostgreSQL with one INSERT a transaction in the same
-//! rounds. Two floors stand beside them: a bare write and `fdatasync`, and a bare round trip over the same kind
-//! of sockets.
+//! rounds. Two floors stand beside them: a bare write and `fdatasync`, and a bare round trip over the same
+//! kind of sockets.
 
 mod floor;
 mod load;
@@ -47,12 +47,12 @@ pub(crate) struct CallersArgs {
     /// Let each measurement take this many milliseconds, after a fifth of that time for warming up.
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = value_parser!(u32).range(10..=600_000))]
     window_ms: u32,
-    /// Run the servers on the last processor and the callers on all others, instead of both on all, to measure
-    /// the way with a hand-over between processors.
+    /// Run the servers on the last processor and the callers on all others, instead of both on all, to
+    /// measure the way with a hand-over between processors.
     #[arg(long)]
     apart: bool,
-    /// Add this much to each sync of our server, to imitate a slower disk; the floor of the disk stays as it is.
-    /// For example 5ms. The peers take no part, because the bench cannot slow their syncs.
+    /// Add this much to each sync of our server, to imitate a slower disk; the floor of the disk stays as it
+    /// is. For example 5ms. The peers take no part, because the bench cannot slow their syncs.
     #[arg(long, value_name = "TIME")]
     slow_sync: Option<String>,
 }

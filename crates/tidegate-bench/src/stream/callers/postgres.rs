@@ -135,7 +135,7 @@ impl Caller for Inserter {
     }
 }
 
-/// A connection of the protocol's version 3, whose bytes `postgres-protocol` writes and reads.
+/// A connection of the protocol's version 3. The crate `postgres-protocol` encodes and decodes its messages.
 struct Connection {
     socket: TcpStream,
     out: BytesMut,

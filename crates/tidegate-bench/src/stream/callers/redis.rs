@@ -1,5 +1,5 @@
-//! Callers that append to a stream of a Redis server with `appendfsync always`: Redis syncs its file before it
-//! answers.
+//! Callers that append to a stream of a Redis server with `appendfsync always`: Redis syncs its file before
+//! it answers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

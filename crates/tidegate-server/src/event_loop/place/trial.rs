@@ -1,0 +1,193 @@
+//! A trial of the two places of a sync: the log thread and the loop's thread sync by turns for a short spell
+//! each, and the trial compares the bytes that became durable a second.
+//!
+//! No model predicts the faster place. With one caller the wake-ups decide. With several callers, the batches
+//! decide: while the log thread syncs, the loop reads the callers that come next, and while the loop's thread
+//! syncs, it reads none of them. Callers that wait for each acknowledgement send more if the acknowledgements
+//! come sooner, so the bytes tell which place serves them better. The spells alternate, so that a change of
+//! the load affects both places, and the median of the pairs decides, so that one slow sync decides nothing.
+//! The idea is that of the trials of the Redis client (`tidegate-redis`, `trial.rs`).
+
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::Place;
+
+/// The pairs of spells in a trial, of which the median decides.
+const PAIRS: usize = 5;
+/// The syncs of a spell that do not count, because the change of the place disturbs them.
+const SETTLING: u64 = 4;
+/// The syncs of a spell that count.
+const COUNTED: u64 = 28;
+
+/// A trial, see the [module](self).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    /// The ratios of the pairs so far: bytes a second with the loop's thread over those with the log thread.
+    ratios: [f64; PAIRS],
+    /// The number of spells that have ended.
+    spells: usize,
+    /// The rate of the first spell of the present pair, in bytes a nanosecond.
+    first: f64,
+    spell: Spell,
+}
+
+/// The counts of the present spell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spell {
+    /// The syncs and the durable bytes at the beginning of the spell's counted part, and (`since`) its time;
+    /// `None` until the place has settled.
+    begun: Option<(u64, u64, Time)>,
+    /// The number of syncs from which on the counted part may begin; `None` before the thread of the spell
+    /// has the duty of writing.
+    settled: Option<u64>,
+    /// The time since the begin of the counted part for which callers sent nothing.
+    idle: Duration,
+}
+
+/// The counts at the end of a turn of the loop, by which a trial compares the places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// The thread that has the duty of writing now.
+    pub(super) place: Place,
+    pub(super) now: Time,
+    /// The number of syncs since the log was opened.
+    pub(super) syncs: u64,
+    /// The bytes of the log that are durable.
+    pub(super) durable: u64,
+    /// The time before this turn for which no caller sent anything, if it was long; otherwise zero.
+    pub(super) idle: Duration,
+}
+
+impl Trial {
+    pub(super) const fn new() -> Self {
+        Self {
+            ratios: [0.0; PAIRS],
+            spells: 0,
+            first: 0.0,
+            spell: Spell {
+                begun: None,
+                settled: None,
+                idle: Duration::ZERO,
+            },
+        }
+    }
+
+    /// Returns the place that the present spell measures. Each pair begins with the place with which the pair
+    /// before ended, so that the trial changes the place once a spell and a drift of the load cancels out.
+    pub(super) const fn place(&self) -> Place {
+        match self.spells % 4 {
+            0 | 3 => Place::LogThread,
+            _ => Place::Loop,
+        }
+    }
+
+    /// Takes the counts of a turn. Returns the median of the ratios once the trial has all pairs: above 1 if
+    /// the loop's thread makes more bytes durable a second.
+    pub(super) fn observe(&mut self, seen: Seen) -> Option<f64> {
+        let place = self.place();
+        if seen.place != place {
+            return None;
+        }
+        let spell = &mut self.spell;
+        let Some((syncs, durable, since)) = spell.begun else {
+            let settled = *spell.settled.get_or_insert(seen.syncs + SETTLING);
+            if seen.syncs >= settled {
+                spell.begun = Some((seen.syncs, seen.durable, seen.now));
+            }
+            return None;
+        };
+        spell.idle += seen.idle;
+        if seen.syncs < syncs + COUNTED {
+            return None;
+        }
+        let took = (seen.now - since).saturating_sub(spell.idle);
+        let rate = (seen.durable - durable) as f64 / took.as_nanos().max(1) as f64;
+        let pair = self.spells / 2;
+        if self.spells.is_multiple_of(2) {
+            self.first = rate;
+        } else {
+            self.ratios[pair] = match place {
+                Place::Loop => rate / self.first,
+                Place::LogThread => self.first / rate,
+            };
+        }
+        (self.spells, self.spell) = (self.spells + 1, Spell::default());
+        (self.spells == 2 * PAIRS).then(|| {
+            let mut sorted = self.ratios;
+            sorted.sort_unstable_by(f64::total_cmp);
+            sorted[PAIRS / 2]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays a trial in which a sync with the log thread covers 2,000 bytes in 200 us, and one with the
+    /// loop's thread `bytes` bytes in `us` microseconds; each fifth spell has one sync of 20 ms.
+    fn ratio(bytes: u64, us: u64) -> f64 {
+        let mut trial = Trial::new();
+        let (mut now, mut syncs, mut durable) = (Time::ZERO, 0, 0);
+        for turn in 1.. {
+            let place = trial.place();
+            let (bytes, mut us) = match place {
+                Place::Loop => (bytes, us),
+                Place::LogThread => (2_000, 200),
+            };
+            if turn % (5 * COUNTED) == 0 {
+                us += 20_000;
+            }
+            now = now + Duration::from_micros(us);
+            (syncs, durable) = (syncs + 1, durable + bytes);
+            let idle = Duration::ZERO;
+            let seen = Seen {
+                place,
+                now,
+                syncs,
+                durable,
+                idle,
+            };
+            if let Some(ratio) = trial.observe(seen) {
+                return ratio;
+            }
+        }
+        unreachable!("a trial ends")
+    }
+
+    #[test]
+    fn the_place_with_more_bytes_a_second_wins_in_spite_of_slow_syncs() {
+        assert!((ratio(2_000, 160) - 1.25).abs() < 0.01);
+        assert!((ratio(1_000, 160) - 0.625).abs() < 0.01);
+    }
+
+    #[test]
+    fn turns_of_the_other_place_and_idle_time_do_not_count() {
+        let mut trial = Trial::new();
+        let mut seen = Seen {
+            place: Place::Loop,
+            now: Time::ZERO,
+            syncs: 0,
+            durable: 0,
+            idle: Duration::ZERO,
+        };
+        for _ in 0..1000 {
+            seen.syncs += 1;
+            assert_eq!(trial.observe(seen), None);
+        }
+        assert_eq!(trial.place(), Place::LogThread);
+        loop {
+            // Every turn comes after a second without callers, and takes 100 us with either place.
+            seen.place = trial.place();
+            seen.idle = Duration::from_secs(1);
+            seen.now = seen.now + seen.idle + Duration::from_micros(100);
+            (seen.syncs, seen.durable) = (seen.syncs + 1, seen.durable + 1_000);
+            if let Some(ratio) = trial.observe(seen) {
+                assert!((ratio - 1.0).abs() < 0.001, "{ratio}");
+                break;
+            }
+        }
+    }
+}
