@@ -9,7 +9,7 @@ use tidegate_raft::store::Store;
 
 use super::Server;
 use super::log_limit::LogLimit;
-use super::place::{Counts, Looks, Place, Placing};
+use super::place::{AWAKE_MAX, Counts, Looks, Place, Placing};
 
 /// The least time between two log lines about late syncs, so that a slow disk does not fill the log.
 const LOGGED: Duration = Duration::from_secs(60);
@@ -31,6 +31,8 @@ pub(super) struct Committing {
     offered: Lsn,
     /// The time at which the loop's thread must commit again, because the controller lets a batch wait.
     again: Option<Time>,
+    /// True after a sync on the loop's thread, until the loop waits for the next message.
+    has_synced: bool,
     log: LogLimit,
 }
 
@@ -55,6 +57,7 @@ impl Default for Committing {
             segment: 0,
             offered: Lsn::ZERO,
             again: None,
+            has_synced: false,
             log: LogLimit::every(LOGGED),
         }
     }
@@ -148,6 +151,24 @@ impl Server {
         NextCommit::Commit
     }
 
+    /// Returns the time until which the loop looks for the next message before it sleeps for at most `wait`;
+    /// `None` if it sleeps at once, because no sync on its thread has just ended or looking does not pay.
+    pub(super) fn awake_until(&mut self, wait: Option<Duration>) -> Option<Time> {
+        if !self.committing.has_synced || wait == Some(Duration::ZERO) {
+            return None;
+        }
+        self.committing.has_synced = false;
+        let now = self.clock.now();
+        let most = wait.map_or(AWAKE_MAX, |wait| wait.min(AWAKE_MAX));
+        let stays_awake = self.committing.placing.stays_awake(now);
+        stays_awake.then(|| now + most)
+    }
+
+    /// Takes the outcome of looking for the next message without sleeping.
+    pub(super) const fn handle_awake(&mut self, found: bool) {
+        self.committing.placing.handle_awake(found);
+    }
+
     /// Measures a commit on the loop's thread that took this long, and sets the time of the next commit that
     /// the log's controller wants.
     pub(super) fn handle_committed_here(&mut self, took: Duration, committed: Committed) {
@@ -156,6 +177,7 @@ impl Server {
             Committed::Synced { again } => {
                 self.committing.placing.handle_synced(now, took);
                 self.committing.looks.handle_synced();
+                self.committing.has_synced = true;
                 self.turns.count_sync();
                 again
             }

@@ -387,11 +387,36 @@ impl Server {
         events: &mut Events,
         wait: Option<Duration>,
     ) -> Result<ControlFlow<(), Option<Duration>>, RunError> {
-        match self.poll.poll(events, wait) {
-            Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
-            _ => {}
+        if !self.finds_event(events, wait)? {
+            match self.poll.poll(events, wait) {
+                Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
+                _ => {}
+            }
         }
         self.turn_with(events.iter().map(Ready::from))
+    }
+
+    /// Looks for events for a moment without sleeping, if a sync on this thread has just ended and looking
+    /// pays. Returns whether there are events.
+    fn finds_event(
+        &mut self,
+        events: &mut Events,
+        wait: Option<Duration>,
+    ) -> Result<bool, RunError> {
+        let Some(until) = self.awake_until(wait) else {
+            return Ok(false);
+        };
+        loop {
+            match self.poll.poll(events, Some(Duration::ZERO)) {
+                Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
+                _ => {}
+            }
+            let found = !events.is_empty();
+            if found || self.clock.now() >= until {
+                self.handle_awake(found);
+                return Ok(found);
+            }
+        }
     }
 
     /// Runs one turn with these events of the poller, so that a simulation can give events of its own. The

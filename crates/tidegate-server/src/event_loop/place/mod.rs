@@ -8,6 +8,8 @@
 //! again now and then, and soon if the loop's work between two syncs has changed.
 
 mod looks;
+#[cfg(test)]
+mod tests;
 mod trial;
 
 use std::time::Duration;
@@ -26,6 +28,27 @@ pub(super) enum Place {
     Loop,
 }
 
+/// A way to sync, of which the loop uses the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The log's own thread syncs.
+    LogThread,
+    /// The loop's thread syncs, and sleeps until a socket has something for it.
+    Loop,
+    /// The loop's thread syncs. After the acknowledgements it looks for the next message for a moment before
+    /// it sleeps, which saves the wake-up and costs processor time.
+    Awake,
+}
+
+impl Way {
+    const fn place(self) -> Place {
+        match self {
+            Self::LogThread => Place::LogThread,
+            Self::Loop | Self::Awake => Place::Loop,
+        }
+    }
+}
+
 /// The loop's thread syncs only if the median of the syncs is at most this long, which is well below the
 /// bound on a turn of the loop.
 const SYNC_MAX: Duration = Duration::from_micros(500);
@@ -40,6 +63,14 @@ const MEASURED: usize = 15;
 /// wake-ups.
 const BEGIN_FROM: f64 = 1.0;
 const KEEP_FROM: f64 = 0.96;
+/// The least ratio of a trial with which the loop begins to stay awake, and (`STAY_AWAKE_FROM`) goes on: the
+/// processor time that it spends must pay.
+const WAKE_FROM: f64 = 1.08;
+const STAY_AWAKE_FROM: f64 = 1.04;
+/// The longest time for which the loop looks for the next message without sleeping.
+pub(super) const AWAKE_MAX: Duration = Duration::from_micros(150);
+/// The number of such times in a row without a message after which the loop sleeps again.
+const IN_VAIN_MAX: u32 = 8;
 /// The time between two trials at first, and (`APART_MAX`) at most: each trial that confirms the place
 /// doubles the time.
 const APART: Duration = Duration::from_secs(1);
@@ -101,8 +132,13 @@ struct Watched {
 /// Decides which thread writes and syncs the log, from the loop's measurements; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Placing {
-    /// The place outside of trials.
-    place: Place,
+    /// The way outside of trials.
+    way: Way,
+    /// True if the next trial of a loop that syncs and sleeps is the one of staying awake; otherwise that
+    /// trial compares the loop with the log thread.
+    wake_next: bool,
+    /// The number of times in a row that the loop stayed awake in vain.
+    in_vain: u32,
     trial: Option<Trial>,
     wakeups: Last,
     syncs: Last,
@@ -147,7 +183,9 @@ pub(super) struct Counts {
 impl Placing {
     pub(super) const fn new() -> Self {
         Self {
-            place: Place::LogThread,
+            way: Way::LogThread,
+            wake_next: true,
+            in_vain: 0,
             trial: None,
             wakeups: Last::new(),
             syncs: Last::new(),
@@ -169,10 +207,28 @@ impl Placing {
     /// Returns the thread that should write and sync the log from `now` on. The loop takes or gives back the
     /// duty accordingly.
     pub(super) fn place(&self, now: Time) -> Place {
+        self.way(now).place()
+    }
+
+    /// Returns whether the loop should look for the next message for at most [`AWAKE_MAX`] before it sleeps.
+    pub(super) fn stays_awake(&self, now: Time) -> bool {
+        self.way(now) == Way::Awake
+    }
+
+    /// Takes the outcome of staying awake: `found` is true if a message came meanwhile.
+    pub(super) const fn handle_awake(&mut self, found: bool) {
+        self.in_vain = if found { 0 } else { self.in_vain + 1 };
+        if self.in_vain >= IN_VAIN_MAX && matches!(self.way, Way::Awake) {
+            // The callers have gone, or send at a rate of their own.
+            (self.way, self.trial, self.in_vain) = (Way::Loop, None, 0);
+        }
+    }
+
+    fn way(&self, now: Time) -> Way {
         match &self.trial {
-            _ if now < self.not_before => Place::LogThread,
-            Some(trial) => trial.place(),
-            None => self.place,
+            _ if now < self.not_before => Way::LogThread,
+            Some(trial) => trial.way(),
+            None => self.way,
         }
     }
 
@@ -277,16 +333,20 @@ impl Placing {
             return;
         };
         if Duration::from_nanos(sync) > SYNC_MAX {
-            (self.place, self.trial) = (Place::LogThread, None);
+            (self.way, self.trial) = (Way::LogThread, None);
             return;
         }
         let work = self.work.median().unwrap_or_default();
         let changed = work > self.work_judged * CHANGED || work * CHANGED < self.work_judged;
         let is_due =
             now >= self.next_trial || changed && now + self.apart >= self.next_trial + APART;
-        let may = self.place == Place::Loop || self.saves_more_than_it_delays();
+        let may = self.way != Way::LogThread || self.saves_more_than_it_delays();
         if self.trial.is_none() && may && is_due && now >= self.not_before {
-            self.trial = Some(Trial::new());
+            self.trial = Some(Trial::new(match self.way {
+                Way::Loop if self.wake_next => [Way::Loop, Way::Awake],
+                Way::LogThread | Way::Loop => [Way::LogThread, Way::Loop],
+                Way::Awake => [Way::Loop, Way::Awake],
+            }));
         }
     }
 
@@ -301,200 +361,39 @@ impl Placing {
         })
     }
 
-    /// Ends a trial in which the loop's thread made `ratio` times as many bytes durable a second as the log
-    /// thread.
+    /// Ends a trial in which the second way made `ratio` times as many bytes durable a second as the first.
     fn judge(&mut self, now: Time, ratio: f64) {
-        self.trial = None;
-        let wanted = match self.place {
-            Place::Loop => KEEP_FROM,
-            Place::LogThread => BEGIN_FROM,
+        let Some(trial) = self.trial.take() else {
+            return;
         };
-        let better = match ratio >= wanted && self.saves_more_than_it_delays() {
-            true => Place::Loop,
-            false => Place::LogThread,
+        let [first, second] = trial.ways();
+        let wanted = match (second, self.way == second) {
+            (Way::Awake, false) => WAKE_FROM,
+            (Way::Awake, true) => STAY_AWAKE_FROM,
+            (_, false) => BEGIN_FROM,
+            (_, true) => KEEP_FROM,
         };
-        self.apart = match better == self.place {
+        let may = second == Way::Awake || self.saves_more_than_it_delays();
+        let better = if ratio >= wanted && may {
+            second
+        } else {
+            first
+        };
+        let has_begun = self.way == Way::LogThread && better == Way::Loop;
+        self.apart = match better == self.way {
             true => (2 * self.apart).min(APART_MAX),
             false => APART,
         };
-        self.place = better;
-        self.next_trial = now + self.apart;
+        self.wake_next = has_begun || second != Way::Awake;
+        self.way = better;
+        // A loop that has just begun to sync tries at once if staying awake pays.
+        self.next_trial = now
+            + if has_begun {
+                Duration::ZERO
+            } else {
+                self.apart
+            };
         self.work_judged = self.work.median().unwrap_or_default();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A simulated load: the times that a round takes, in microseconds.
-    #[derive(Clone, Copy)]
-    struct Load {
-        /// The loop's work for a message.
-        work: u64,
-        /// The part of a sync of the log thread during which the loop works.
-        overlap: u64,
-        sync: u64,
-        wakeups: u64,
-        /// The messages in a sync of the log thread, and of the loop's thread.
-        messages: [u64; 2],
-    }
-
-    const LONE: Load = Load {
-        work: 40,
-        overlap: 0,
-        sync: 100,
-        wakeups: 60,
-        messages: [1, 1],
-    };
-
-    /// Plays a loop, a log thread and one closed loop of callers in virtual time.
-    struct World {
-        placing: Placing,
-        now: Time,
-        log: Counts,
-    }
-
-    impl World {
-        fn new() -> Self {
-            Self {
-                placing: Placing::new(),
-                now: Time::ZERO,
-                log: Counts::default(),
-            }
-        }
-
-        /// Plays a round: the loop works, the log syncs, and the wake-ups take their time where the log
-        /// thread syncs.
-        fn round(&mut self, load: Load) {
-            let begun = self.now;
-            let place = self.placing.place(self.now);
-            let us = Duration::from_micros;
-            match place {
-                Place::LogThread => {
-                    let work = (load.work * load.messages[0]).saturating_sub(load.overlap);
-                    self.now = begun + us(work);
-                    (self.log.was_at_rest, self.log.is_pending) = (true, true);
-                    self.placing.handle_turn(place, begun, self.now, self.log);
-                    let during = self.now + us(load.overlap);
-                    self.placing.handle_turn(place, self.now, during, self.log);
-                    self.now = self.now + us(load.sync.max(load.overlap) + load.wakeups);
-                    self.log.syncs += 1;
-                    self.log.sync_ns += load.sync * 1000;
-                    self.log.durable += 1000 * load.messages[0];
-                    self.log.is_pending = false;
-                    self.placing
-                        .handle_turn(place, self.now, self.now, self.log);
-                }
-                Place::Loop => {
-                    self.now = begun + us(load.work * load.messages[1]);
-                    self.placing.handle_turn(place, begun, self.now, self.log);
-                    self.now = self.now + us(load.sync);
-                    self.log.syncs += 1;
-                    self.log.durable += 1000 * load.messages[1];
-                    self.placing.handle_synced(self.now, us(load.sync));
-                }
-            }
-        }
-
-        /// Plays rounds for these seconds, and returns the share of rounds in which the loop's thread synced.
-        fn play(&mut self, seconds: u64, load: Load) -> f64 {
-            let until = self.now + Duration::from_secs(seconds);
-            let (mut here, mut all) = (0, 0);
-            while self.now < until {
-                here += u64::from(self.placing.place(self.now) == Place::Loop);
-                all += 1;
-                self.round(load);
-            }
-            here as f64 / all as f64
-        }
-    }
-
-    #[test]
-    fn the_loop_syncs_for_a_lone_caller() {
-        let mut world = World::new();
-        world.play(1, LONE);
-        let share = world.play(60, LONE);
-        assert!(share > 0.97, "{share}");
-        assert!(share < 1.0, "a trial comes now and then");
-    }
-
-    #[test]
-    fn the_loop_does_not_sync_where_its_syncs_cover_fewer_messages() {
-        let load = Load {
-            work: 10,
-            messages: [6, 2],
-            ..LONE
-        };
-        let mut world = World::new();
-        world.play(1, load);
-        let share = world.play(60, load);
-        assert!(share < 0.05, "{share}");
-    }
-
-    #[test]
-    fn the_loop_does_not_sync_where_the_log_thread_overlaps_with_its_work() {
-        let load = Load {
-            work: 400,
-            overlap: 90,
-            ..LONE
-        };
-        assert!(World::new().play(60, load) < 0.001);
-    }
-
-    #[test]
-    fn the_loop_never_waits_for_a_slow_disk() {
-        let load = Load { sync: 5000, ..LONE };
-        assert!(World::new().play(60, load) < 0.001);
-    }
-
-    #[test]
-    fn the_place_follows_a_change_of_the_load() {
-        let mut world = World::new();
-        world.play(10, LONE);
-        assert_eq!(world.placing.place, Place::Loop);
-        let many = Load {
-            work: 30,
-            messages: [6, 4],
-            wakeups: 20,
-            ..LONE
-        };
-        world.play(3, many);
-        assert_eq!(world.placing.place, Place::LogThread);
-        world.play(3, LONE);
-        assert_eq!(world.placing.place, Place::Loop);
-    }
-
-    #[test]
-    fn a_late_sync_keeps_the_duty_with_the_log_thread_for_a_moment() {
-        let mut world = World::new();
-        world.play(1, LONE);
-        for wait in [AFTER_LATE, AFTER_LATE] {
-            let late = world.now;
-            world.placing.handle_late(late);
-            while world.placing.place(world.now) == Place::LogThread {
-                world.round(LONE);
-            }
-            assert!(world.now - late >= wait && world.now - late < 2 * wait);
-            world.play(10, LONE);
-        }
-    }
-
-    #[test]
-    fn late_syncs_in_a_row_double_that_time() {
-        let mut world = World::new();
-        world.play(1, LONE);
-        for times in [1, 2, 4, 8, 16] {
-            let late = world.now;
-            world.placing.handle_late(late);
-            while world.placing.place(world.now) == Place::LogThread {
-                world.round(LONE);
-            }
-            assert!(world.now - late >= AFTER_LATE * times);
-        }
-        for _ in 0..20 {
-            world.placing.handle_late(world.now);
-        }
-        assert_eq!(world.placing.not_before, world.now + AFTER_LATE_MAX);
+        self.in_vain = 0;
     }
 }

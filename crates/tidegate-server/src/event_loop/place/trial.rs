@@ -1,22 +1,22 @@
-//! A trial of the two places of a sync: the log thread and the loop's thread sync by turns for a short spell
-//! each, and the trial compares the bytes that became durable a second.
+//! A trial of two ways to sync: the loop takes them by turns for a short spell each, and the trial compares
+//! the bytes that became durable a second.
 //!
-//! No model predicts the faster place. With one caller the wake-ups decide. With several callers, the batches
+//! No model predicts the faster way. With one caller the wake-ups decide. With several callers, the batches
 //! decide: while the log thread syncs, the loop reads the callers that come next, and while the loop's thread
 //! syncs, it reads none of them. Callers that wait for each acknowledgement send more if the acknowledgements
-//! come sooner, so the bytes tell which place serves them better. The spells alternate, so that a change of
-//! the load affects both places, and the median of the pairs decides, so that one slow sync decides nothing.
-//! The idea is that of the trials of the Redis client (`tidegate-redis`, `trial.rs`).
+//! come sooner, so the bytes tell which way serves them better. The spells alternate, so that a change of the
+//! load affects both ways, and the median of the pairs decides, so that one slow sync decides nothing. The
+//! idea is that of the trials of the Redis client (`tidegate-redis`, `trial.rs`).
 
 use std::time::Duration;
 
 use tidegate::Time;
 
-use super::Place;
+use super::{Place, Way};
 
 /// The pairs of spells in a trial, of which the median decides.
 const PAIRS: usize = 5;
-/// The syncs of a spell that do not count, because the change of the place disturbs them.
+/// The syncs of a spell that do not count, because the change of the way disturbs them.
 const SETTLING: u64 = 4;
 /// The syncs of a spell that count.
 const COUNTED: u64 = 28;
@@ -24,7 +24,9 @@ const COUNTED: u64 = 28;
 /// A trial, see the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
-    /// The ratios of the pairs so far: bytes a second with the loop's thread over those with the log thread.
+    /// The two ways that the trial compares.
+    ways: [Way; 2],
+    /// The ratios of the pairs so far: bytes a second in the second way over those in the first.
     ratios: [f64; PAIRS],
     /// The number of spells that have ended.
     spells: usize,
@@ -37,7 +39,7 @@ pub(super) struct Trial {
 #[derive(Clone, Copy, Debug, Default)]
 struct Spell {
     /// The syncs and the durable bytes at the beginning of the spell's counted part, and (`since`) its time;
-    /// `None` until the place has settled.
+    /// `None` until the way has settled.
     begun: Option<(u64, u64, Time)>,
     /// The number of syncs from which on the counted part may begin; `None` before the thread of the spell
     /// has the duty of writing.
@@ -46,7 +48,7 @@ struct Spell {
     idle: Duration,
 }
 
-/// The counts at the end of a turn of the loop, by which a trial compares the places.
+/// The counts at the end of a turn of the loop, by which a trial compares the ways.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// The thread that has the duty of writing now.
@@ -61,8 +63,9 @@ pub(super) struct Seen {
 }
 
 impl Trial {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(ways: [Way; 2]) -> Self {
         Self {
+            ways,
             ratios: [0.0; PAIRS],
             spells: 0,
             first: 0.0,
@@ -74,20 +77,30 @@ impl Trial {
         }
     }
 
-    /// Returns the place that the present spell measures. Each pair begins with the place with which the pair
-    /// before ended, so that the trial changes the place once a spell and a drift of the load cancels out.
-    pub(super) const fn place(&self) -> Place {
+    /// Returns the two ways that the trial compares.
+    pub(super) const fn ways(&self) -> [Way; 2] {
+        self.ways
+    }
+
+    /// Returns the way that the present spell measures. Each pair begins with the way with which the pair
+    /// before ended, so that the trial changes the way once a spell and a drift of the load cancels out.
+    pub(super) const fn way(&self) -> Way {
+        self.ways[self.side()]
+    }
+
+    /// Returns which of the two ways the present spell measures.
+    const fn side(&self) -> usize {
         match self.spells % 4 {
-            0 | 3 => Place::LogThread,
-            _ => Place::Loop,
+            0 | 3 => 0,
+            _ => 1,
         }
     }
 
     /// Takes the counts of a turn. Returns the median of the ratios once the trial has all pairs: above 1 if
-    /// the loop's thread makes more bytes durable a second.
+    /// the second way makes more bytes durable a second.
     pub(super) fn observe(&mut self, seen: Seen) -> Option<f64> {
-        let place = self.place();
-        if seen.place != place {
+        let side = self.side();
+        if seen.place != self.ways[side].place() {
             return None;
         }
         let spell = &mut self.spell;
@@ -108,9 +121,9 @@ impl Trial {
         if self.spells.is_multiple_of(2) {
             self.first = rate;
         } else {
-            self.ratios[pair] = match place {
-                Place::Loop => rate / self.first,
-                Place::LogThread => self.first / rate,
+            self.ratios[pair] = match side {
+                1 => rate / self.first,
+                _ => self.first / rate,
             };
         }
         (self.spells, self.spell) = (self.spells + 1, Spell::default());
@@ -129,10 +142,10 @@ mod tests {
     /// Plays a trial in which a sync with the log thread covers 2,000 bytes in 200 us, and one with the
     /// loop's thread `bytes` bytes in `us` microseconds; each fifth spell has one sync of 20 ms.
     fn ratio(bytes: u64, us: u64) -> f64 {
-        let mut trial = Trial::new();
+        let mut trial = Trial::new([Way::LogThread, Way::Loop]);
         let (mut now, mut syncs, mut durable) = (Time::ZERO, 0, 0);
         for turn in 1.. {
-            let place = trial.place();
+            let place = trial.way().place();
             let (bytes, mut us) = match place {
                 Place::Loop => (bytes, us),
                 Place::LogThread => (2_000, 200),
@@ -165,7 +178,7 @@ mod tests {
 
     #[test]
     fn turns_of_the_other_place_and_idle_time_do_not_count() {
-        let mut trial = Trial::new();
+        let mut trial = Trial::new([Way::LogThread, Way::Loop]);
         let mut seen = Seen {
             place: Place::Loop,
             now: Time::ZERO,
@@ -177,10 +190,10 @@ mod tests {
             seen.syncs += 1;
             assert_eq!(trial.observe(seen), None);
         }
-        assert_eq!(trial.place(), Place::LogThread);
+        assert_eq!(trial.way().place(), Place::LogThread);
         loop {
             // Every turn comes after a second without callers, and takes 100 us with either place.
-            seen.place = trial.place();
+            seen.place = trial.way().place();
             seen.idle = Duration::from_secs(1);
             seen.now = seen.now + seen.idle + Duration::from_micros(100);
             (seen.syncs, seen.durable) = (seen.syncs + 1, seen.durable + 1_000);
