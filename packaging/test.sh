@@ -28,11 +28,15 @@ for folder_of_the_system in dev proc; do mount --rbind "/$folder_of_the_system" 
 mount -t tmpfs tidegate-packaging "$root/tmp"
 cp "$package" "$root/tmp/tidegate.deb"
 ip link set lo up
-ip link add pod0 type dummy
+# Kernels of small virtual machines lack dummy devices, and every kernel for containers has pairs of veth.
+ip link add pod0 type veth peer name pod1
 ip addr add 10.1.2.3/24 dev pod0
+ip link set pod1 up
 ip link set pod0 up
 
 inside() { chroot "$root" "$@"; }
+# Starts a program in the background. `server` is then the number of its process, and not of a shell's.
+start() { (exec chroot "$root" "$@") & server=$!; }
 
 # Waits until the condition holds, for at most ten seconds.
 until_holds() {
@@ -61,7 +65,7 @@ unit=$(inside find /lib/systemd/system /usr/lib/systemd/system -name tidegate.se
 echo "== the unit's command serves as the package's user, and keeps streams over a kill"
 inside install -d -o tidegate -g tidegate -m 700 /var/lib/tidegate
 command=$(inside sed -n 's/^ExecStart=//p' "$unit")
-serve() { inside setpriv --reuid tidegate --regid tidegate --clear-groups $command & server=$!; }
+serve() { start setpriv --reuid tidegate --regid tidegate --clear-groups $command; }
 serve 2>/dev/null
 until_holds answers 127.0.0.1 /healthz
 inside tidegate stream add S --subjects 's.>' >/dev/null
@@ -90,9 +94,10 @@ cat > "$root/etc/nats-config/nats.conf" <<'CONF'
   "server_name": $SERVER_NAME
 }
 CONF
-TIDEGATE_DATA=/var/lib/tidegate SERVER_NAME=nats-0 inside setpriv --reuid tidegate --regid tidegate --clear-groups \
-    $entry --config /etc/nats-config/nats.conf 2>"$root/tmp/log" &
-server=$!
+export TIDEGATE_DATA=/var/lib/tidegate SERVER_NAME=nats-0
+start setpriv --reuid tidegate --regid tidegate --clear-groups \
+    $entry --config /etc/nats-config/nats.conf 2>"$root/tmp/log"
+unset TIDEGATE_DATA SERVER_NAME
 for probe in '/healthz?js-enabled-only=true' '/healthz?js-server-only=true' /healthz; do
     until_holds answers 10.1.2.3 "$probe"
 done
@@ -102,8 +107,7 @@ inside nats-server -sl=ldm=/var/run/nats/nats.pid
 wait "$server" || fail "the lame duck ended with an error"
 
 echo "== nats-server's own command line"
-inside nats-server -js -sd /var/lib/tidegate -a 127.0.0.1 -p 4333 -m 8222 -DV -P /tmp/pid 2>/dev/null &
-server=$!
+start nats-server -js -sd /var/lib/tidegate -a 127.0.0.1 -p 4333 -m 8222 -DV -P /tmp/pid 2>/dev/null
 until_holds answers 127.0.0.1 /healthz
 inside nats-server --signal quit=/tmp/pid
 wait "$server" || fail "the signal quit ended the server with an error"
