@@ -3,7 +3,8 @@
 //!
 //! Exit codes: 0 if the files are whole (for `repair`: if they are whole now and the repair gave nothing up),
 //! 1 if files are damaged, missing or not readable, or if `repair` failed, 2 if the arguments are wrong or
-//! the directory has no log, 3 if `repair` has repaired the files and gave something up.
+//! the directory has no log, 3 if `repair` has repaired the files and gave something up, 130 if Ctrl-C ended
+//! the command.
 
 mod repair;
 mod report;
@@ -32,7 +33,7 @@ const GAVE_UP: u8 = 3;
 /// The exit codes at the end of the help of `tidegate log inspect` and `tidegate log verify`, for scripts.
 const LOOK_CODES: &str = "Exit codes: 0 whole, 1 damaged or not readable, 2 wrong arguments";
 /// The exit codes at the end of the help of `tidegate log repair`, for scripts.
-const REPAIR_CODES: &str = "Exit codes: 0 whole, nothing is lost, 1 not repaired, 2 wrong arguments, 3 repaired, entries are lost";
+const REPAIR_CODES: &str = "Exit codes: 0 whole, nothing is lost, 1 not repaired, 2 wrong arguments, 3 repaired, entries are lost, 130 ended by Ctrl-C before the first change, or by a second Ctrl-C";
 
 /// The subcommands of `tidegate log`, by which the operator examines or repairs a data directory.
 #[derive(Debug, Subcommand)]

@@ -37,9 +37,13 @@ fn json(args: &[&str]) -> (Value, Option<i32>) {
 /// Creates a data directory with a stream. Each message has one KiB and an entry of its own. Writes a
 /// checkpoint if `checkpoint` is true.
 fn make(dir: &Path, checkpoint: bool) {
+    make_with(dir, checkpoint, Options::default());
+}
+
+fn make_with(dir: &Path, checkpoint: bool, options: Options) {
     let options = Options {
         checkpoint_bytes_min: 1 << 40,
-        ..Options::default()
+        ..options
     };
     let opening = Opening::begin(dir, options, Arc::new(|| ())).unwrap();
     let mut store = opening.replay(|_, _, _| ()).unwrap();
@@ -184,6 +188,201 @@ fn damage_is_told_and_a_repair_lists_what_is_gone_of_which_stream() {
     assert_eq!(code, Some(0), "{found}");
     let output = log(&repair);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+/// Creates a damaged data directory with segments of 1 MiB, so that a test can copy and repair it often.
+fn damaged(dir: &Path) {
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..Options::default()
+    };
+    make_with(dir, true, options);
+    damage(dir);
+}
+
+/// A repair that Ctrl-C has interrupted: the directory, the quarantine, and the repair's outcome.
+struct Interrupted {
+    dir: tempfile::TempDir,
+    aside: tempfile::TempDir,
+    code: Option<i32>,
+    errors: String,
+    /// The number of times that the repair got Ctrl-C.
+    signals: usize,
+}
+
+impl Interrupted {
+    /// Repairs a copy of the directory `from` under strace, which sends Ctrl-C at the calls `call` that
+    /// `when` names (see strace, `inject`). With `path`, only calls count that use this file.
+    fn at(from: &Path, (call, when): (&str, &str), path: Option<&str>) -> Self {
+        let (dir, aside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let copied = Command::new("cp")
+            .args(["-a", "--sparse=always"])
+            .args([from.join("tidegate"), dir.path().join("tidegate")])
+            .status();
+        assert!(copied.unwrap().success());
+        let trace = aside.path().join("trace");
+        let mut command = Command::new("strace");
+        command.args(["-f", "-o", trace.to_str().unwrap()]);
+        command.args(["-e", &format!("trace={call}")]);
+        command.args(["-e", &format!("inject={call}:signal=INT:when={when}")]);
+        if let Some(path) = path {
+            command.args([Path::new("-P"), &dir.path().join(path)]);
+        }
+        let output = command
+            .args([env!("CARGO_BIN_EXE_tidegate"), "log", "repair"])
+            .args([dir.path(), Path::new("--quarantine"), aside.path()])
+            .output()
+            .unwrap();
+        let trace = fs::read_to_string(trace).unwrap();
+        Self {
+            dir,
+            aside,
+            code: output.status.code(),
+            errors: String::from_utf8(output.stderr).unwrap(),
+            signals: trace.matches("--- SIGINT").count(),
+        }
+    }
+
+    /// Runs a further command of `tidegate log`. Returns its exit code and its text.
+    fn then(&self, verb: &str) -> (Option<i32>, String) {
+        let data = self.dir.path().to_str().unwrap();
+        let output = match verb {
+            "repair" => log(&[
+                verb,
+                data,
+                "--quarantine",
+                self.aside.path().to_str().unwrap(),
+            ]),
+            _ => log(&[verb, data]),
+        };
+        (output.status.code(), text(&output))
+    }
+}
+
+fn strace_works() -> bool {
+    let run = Command::new("strace").args(["-f", "true"]).output();
+    let works = run.is_ok_and(|run| run.status.success());
+    if !works {
+        tidegate_testing::missing("strace (make deps-system), and leave to trace");
+    }
+    works
+}
+
+/// The calls by which a repair changes files, each of which the tests interrupt.
+const CHANGES: [&str; 4] = ["pwritev", "fdatasync", "fsync", "rename"];
+
+/// Returns the names and bytes of all files of a data directory.
+fn files(dir: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let all = ["tidegate", "tidegate/log"].map(|d| fs::read_dir(dir.join(d)).unwrap());
+    let paths = all.into_iter().flatten().map(|f| f.unwrap().path());
+    let files = paths.filter(|p| p.is_file());
+    let mut files: Vec<_> = files
+        .map(|p| (p.file_name().unwrap().to_owned(), fs::read(p).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The line with which a repair ends at Ctrl-C before its first change.
+const UNCHANGED: &str = "tidegate: no file is changed: interrupted\n";
+
+#[test]
+fn ctrl_c_before_the_first_change_leaves_every_file_as_it_was() {
+    if !strace_works() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    damaged(dir.path());
+    let name = segment(dir.path());
+    let path = name.strip_prefix(dir.path()).unwrap();
+    let first_read = ("pread64", "1");
+    let ended = Interrupted::at(dir.path(), first_read, path.to_str());
+    assert_eq!((ended.code, ended.signals), (Some(130), 1));
+    // One line says what became of the directory.
+    assert_eq!(ended.errors, UNCHANGED);
+    assert!(files(dir.path()) == files(ended.dir.path()));
+    let (code, said) = ended.then("repair");
+    assert_eq!(code, Some(3), "{said}");
+}
+
+#[test]
+fn ctrl_c_in_the_middle_of_the_changes_leaves_a_repaired_directory() {
+    if !strace_works() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    damaged(dir.path());
+    let (mut interrupted, mut told) = (0, 0);
+    for call in CHANGES {
+        for n in 1.. {
+            let ended = Interrupted::at(dir.path(), (call, &n.to_string()), None);
+            if ended.errors == UNCHANGED {
+                // The repair syncs the newest segment before it reads it, which changes nothing.
+                assert_eq!(ended.code, Some(130), "{call} {n}");
+                assert!(files(dir.path()) == files(ended.dir.path()), "{call} {n}");
+                continue;
+            }
+            if ended.signals > 1 {
+                // strace counts the calls of each thread, so the repair got a second signal.
+                continue;
+            }
+            assert_eq!(ended.code, Some(3), "{call} {n}: {}", ended.errors);
+            let (code, said) = ended.then("verify");
+            assert_eq!(code, Some(0), "{call} {n}: {said}");
+            assert_eq!(refused(ended.dir.path()), None, "{call} {n}");
+            if ended.signals == 0 {
+                break;
+            }
+            interrupted += 1;
+            match ended.errors.lines().collect::<Vec<_>>()[..] {
+                // No read came behind the signal: the report says all that there is to say.
+                [] => {}
+                [line] => {
+                    assert!(line.contains("it goes on to its end"), "{line}");
+                    told += 1;
+                }
+                _ => panic!("{call} {n}: {}", ended.errors),
+            }
+        }
+    }
+    assert!(interrupted > 4 && told > 2, "{interrupted} {told}");
+}
+
+#[test]
+fn a_second_ctrl_c_ends_the_repair_and_the_next_repair_ends_the_work() {
+    if !strace_works() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    damaged(dir.path());
+    let mut ended_early = 0;
+    for call in CHANGES {
+        for n in 1.. {
+            // Every call from the one with the number n on sends Ctrl-C.
+            let ended = Interrupted::at(dir.path(), (call, &format!("{n}+")), None);
+            match ended.signals {
+                0 => break,
+                1 if ended.errors != UNCHANGED => {
+                    assert_eq!(ended.code, Some(3), "{call} {n}: {}", ended.errors);
+                }
+                _ => {
+                    assert_eq!(ended.code, Some(130), "{call} {n}: {}", ended.errors);
+                    ended_early += 1;
+                }
+            }
+            let (code, said) = ended.then("verify");
+            assert!([Some(0), Some(1)].contains(&code), "{call} {n}: {said}");
+            assert_eq!(
+                code == Some(1),
+                said.contains("tidegate log repair"),
+                "{said}"
+            );
+            let (code, said) = ended.then("repair");
+            assert!([Some(0), Some(3)].contains(&code), "{call} {n}: {said}");
+            assert_eq!(refused(ended.dir.path()), None, "{call} {n}");
+        }
+    }
+    assert!(ended_early > 2, "{ended_early}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Changes {
     pub(super) fn tell(&self) {
         if interrupt::asked() && !self.0.told.swap(true, Ordering::Relaxed) {
             face::complain(
-                "tidegate: the repair has begun to change files, so it goes on to its end; a second Ctrl-C ends it at once",
+                "tidegate: the repair has begun to change files, so it goes on to its end; a second Ctrl-C ends it at once, and you must then repair again",
             );
         }
     }
