@@ -132,7 +132,7 @@ pub enum LinkError {
     },
     /// The connection broke, and the client did not restore it: the plain protocol cannot restore it, or the
     /// time for connecting again is over.
-    #[error("the connection broke ({cause}); messages {} to {} are in doubt", .acked.next(), .sent)]
+    #[error("the connection broke ({cause}); {}", in_doubt(.acked, .sent))]
     Broken {
         /// The reason why the connection broke, as text.
         cause: String,
@@ -146,6 +146,16 @@ pub enum LinkError {
     /// fail.
     #[error("the server lost the state of this session: messages {} to {} may or may not have been handled", .0.first, .0.last)]
     Doubt(Doubt),
+}
+
+/// Names the messages that the client sent and that the server has not acknowledged.
+fn in_doubt(acked: &Seq, sent: &Seq) -> String {
+    match sent > acked {
+        true => format!("messages {} to {sent} are in doubt", acked.next()),
+        false => {
+            "no message is in doubt: the server has acknowledged all that were sent".to_owned()
+        }
+    }
 }
 
 /// The reasons why a client did not take a message.
@@ -218,4 +228,24 @@ pub enum ServeError {
         /// The address of the listener.
         address: SocketAddr,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_names_the_messages_in_doubt_or_says_that_none_is() {
+        let broken = |acked, sent| LinkError::Broken {
+            cause: "reset".to_owned(),
+            acked: Seq::new(acked),
+            sent: Seq::new(sent),
+        };
+        let said = broken(3, 5).to_string();
+        assert!(said.ends_with("; messages 4 to 5 are in doubt"), "{said}");
+        for (acked, sent) in [(0, 0), (3, 3)] {
+            let said = broken(acked, sent).to_string();
+            assert!(said.contains("; no message is in doubt"), "{said}");
+        }
+    }
 }

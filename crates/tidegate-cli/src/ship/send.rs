@@ -195,7 +195,8 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     if let Some(positions) = &positions {
         positions.store(None)?;
     }
-    closing.await?.map_err(explain)?;
+    let closed = closing.await?;
+    closed.map_err(|error| explain(error, progress.given()))?;
     outcome?;
     if let Some(acks) = acks {
         acks.finish().await?;
@@ -239,8 +240,9 @@ impl Patience {
     }
 }
 
-/// Explains an error of the link to the user, in the terms of `tidegate send`.
-fn explain(error: LinkError) -> anyhow::Error {
+/// Explains an error of the link to the user, in the terms of `tidegate send`. `given` is the number of the
+/// last record that the sender has read and given to the client.
+fn explain(error: LinkError, given: u64) -> anyhow::Error {
     match error {
         // Most refusals of a receiver have only the text of their code, so the message shows this text once.
         LinkError::Refused { code, text } if text == code.to_string() => {
@@ -254,6 +256,17 @@ fn explain(error: LinkError) -> anyhow::Error {
             "the receiver could not write the records, and says why on its standard error"
         ),
         LinkError::Bye(code) => anyhow::anyhow!("the receiver ended the connection: {code}"),
+        LinkError::Broken { cause, acked, sent } if sent > acked => anyhow::anyhow!(
+            "the connection broke ({cause}); records {} to {sent} are in doubt",
+            acked.next()
+        ),
+        LinkError::Broken { cause, acked, .. } if given > acked.get() => anyhow::anyhow!(
+            "the connection broke ({cause}); records {} to {given} were not sent",
+            acked.next()
+        ),
+        LinkError::Broken { cause, .. } => anyhow::anyhow!(
+            "the connection broke ({cause}); the receiver has acknowledged every record that was sent"
+        ),
         LinkError::Displaced => anyhow::anyhow!(
             "the session is in use by another sender, which came later: give each its own --session"
         ),
@@ -298,7 +311,7 @@ async fn connect(
         );
         if !absent || Instant::now() >= until {
             return Err(match error {
-                ConnectError::Ended(error) => explain(error),
+                ConnectError::Ended(error) => explain(error, 0),
                 error => error.into(),
             });
         }

@@ -401,6 +401,11 @@ impl Driver {
     /// Polls the attempt to connect to the server, and begins one if there is none. Returns whether the I/O
     /// task must take another turn.
     fn connect(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkError> {
+        if self.wire.sender.is_drained() {
+            // The program has closed the client, and the server has acknowledged everything. A new connection
+            // would carry nothing, and the server may never come back.
+            return Err(LinkError::Closed);
+        }
         let Some(attempt) = &mut self.attempt else {
             let wait = self.waits.next();
             self.try_again(wait);

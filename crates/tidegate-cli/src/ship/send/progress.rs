@@ -130,6 +130,11 @@ impl Progress {
         state.sending || state.sent > state.acked
     }
 
+    /// Returns the number of the last record that the source has given to the client.
+    pub(super) fn given(&self) -> u64 {
+        self.lock().sent
+    }
+
     /// Returns the number of records that the receiver has acked in this run, for messages to the user.
     pub(super) fn acked_len(&self) -> u64 {
         self.lock().acked - self.resumed
