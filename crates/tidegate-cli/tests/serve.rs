@@ -229,6 +229,7 @@ fn what_cannot_be_is_refused() {
             "can be reached from other machines",
         ),
         (&["serve", "-p", "70000"], 2, "'--port <PORT>': give a port"),
+        (&["pub", "a"], 2, "or `--lines -` to publish each line"),
         (
             &["serve", "-m", "abc"],
             2,
@@ -356,7 +357,6 @@ fn what_cannot_be_is_refused() {
         ),
         (&["pub", "-s", "127.0.0.1:1", "a", "b"], 1, "cannot connect"),
         (&["pub", "a.*", "b"], 2, "not a subject"),
-        (&["pub", "a"], 2, "required"),
         (&["sub", "a..b"], 2, "not a subject or pattern"),
         (
             &["sub", "a", "--tls-ca", "/nope"],

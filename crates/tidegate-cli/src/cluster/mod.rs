@@ -51,7 +51,7 @@ pub(crate) struct ClusterArgs {
     listen: String,
     /// Let the first node's HTTP monitor listen on this port, and the other nodes' monitors on the next
     /// ports, for this machine only. 0 lets the system choose free ports.
-    #[arg(long, value_name = "PORT", default_value_t = 8222)]
+    #[arg(long, alias = "http_port", value_name = "PORT", default_value_t = 8222)]
     http_port: u16,
     /// Let the first node listen for connections of the other nodes on this port, and the other nodes on the
     /// next ports, for this machine only. 0 lets the system choose free ports.

@@ -33,8 +33,7 @@ pub(crate) struct PubArgs {
     server: ServerArgs,
     /// Publish the message or the lines to this subject.
     subject: String,
-    /// Publish this text as a single message.
-    #[arg(required_unless_present = "lines")]
+    /// Publish this text as a single message, also the text `-`. For standard input see --lines.
     message: Option<String>,
     /// Publish each line of this file (`-` is standard input) as a message, also empty lines, without the
     /// line feed; a carriage return stays. The command marks a last line without a line feed by a header, so
@@ -56,6 +55,12 @@ pub(crate) struct PubArgs {
 pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     let subject = &args.subject;
     names::literal("SUBJECT", subject)?;
+    if args.message.is_none() && args.lines.is_none() {
+        return Err(Usage::new(
+            "give a MESSAGE to publish, or `--lines -` to publish each line of standard input",
+        )
+        .into());
+    }
     if let Some(stream) = &args.stream {
         names::stream("--stream", stream)?;
     }
