@@ -119,6 +119,23 @@ fn subscribe(url: &str, args: &[&str]) -> Child {
     child
 }
 
+/// Tests that the commands of README.md lead to a server, a message and the dashboard within two minutes.
+#[test]
+fn the_readme_leads_to_a_server_a_message_and_the_dashboard() {
+    /// The script's exit code if the system gives it no network namespace, which the README's ports need.
+    const NO_NAMESPACE: i32 = 77;
+    let script = tidegate_testing::root().join("scripts/first_hour.sh");
+    let output = Command::new(script)
+        .arg(env!("CARGO_BIN_EXE_tidegate"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(NO_NAMESPACE) => tidegate_testing::missing("network namespaces (root), and iproute2"),
+        code => assert_eq!(code, Some(0), "{said}"),
+    }
+}
+
 #[test]
 fn json_log_lines_are_objects_with_a_time_a_level_and_a_message() {
     let mut child = tidegate(&["serve", "-p", "-1", "--no-streams", "--log-format", "json"])
