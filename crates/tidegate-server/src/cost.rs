@@ -32,6 +32,8 @@ pub enum Work {
     Publish,
     /// The node puts a copy of a message into an outbox, which costs time for each receiver.
     Copy,
+    /// The node copies a byte of a message into an outbox; its bytes cost time beside the copy.
+    CopyByte,
     /// The node adds a subscription.
     Subscribe,
     /// The node removes a subscription, for example of a client that leaves.
@@ -46,10 +48,30 @@ pub enum Work {
     Entry,
     /// The loop applies a byte of a committed entry; its bytes cost time beside the entry.
     EntryByte,
+    /// The loop removes a message at the entry of a command that removes many messages of a stream.
+    Remove,
     /// The loop subtracts a removed message from its segment, so that the log can release the segment.
     Reclaim,
+    /// The loop frees a part of the collections that removals of many messages have left: 256 names of
+    /// subjects, and as many times of expiry.
+    Free,
+    /// The loop compares a subject with the pattern of a purge before the purge's entry.
+    Foresee,
     /// The loop collects a subject for a page.
     Subject,
+    /// The loop looks at a subject for the first messages of a consumer.
+    Search,
+    /// A new leader takes up a consumer of its group.
+    TakeUp,
+    /// The loop serves a consumer, or a consumer looks at a message that it delivers or passes over. The
+    /// message's way to its receivers costs time beside that.
+    Deliver,
+    /// The loop describes a stream or a consumer for a report.
+    Describe,
+    /// The loop lists a connection or a subscription for a report.
+    List,
+    /// The loop looks at a connection to decide whether a report lists it.
+    Look,
     /// The loop ticks a Raft group.
     Tick,
     /// A thread of the pool answers the hello of a TLS handshake, with an operation of the private key.
@@ -79,7 +101,7 @@ pub(crate) const fn spend(work: Work, n: u64) {
 #[cfg(feature = "sim")]
 impl Work {
     /// All works, in the order of their declaration, which is the order of the tables of costs.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 35] = [
         Self::Turn,
         Self::Event,
         Self::Accept,
@@ -91,6 +113,7 @@ impl Work {
         Self::Operation,
         Self::Publish,
         Self::Copy,
+        Self::CopyByte,
         Self::Subscribe,
         Self::Unsubscribe,
         Self::Frame,
@@ -98,8 +121,17 @@ impl Work {
         Self::Propose,
         Self::Entry,
         Self::EntryByte,
+        Self::Remove,
         Self::Reclaim,
+        Self::Free,
+        Self::Foresee,
         Self::Subject,
+        Self::Search,
+        Self::TakeUp,
+        Self::Deliver,
+        Self::Describe,
+        Self::List,
+        Self::Look,
         Self::Tick,
         Self::TlsHello,
         Self::TlsFinish,

@@ -27,6 +27,19 @@ pub struct Cures {
     /// The group collects a page of a stream's subjects in parts, so that clients do not wait for a large
     /// stream.
     pub pages: bool,
+    /// The nodes of a group prepare a purge by subject in parts, before its entry.
+    pub foreseeing: bool,
+    /// The node frees the memory of removed messages in parts, and subtracts them in parts from their
+    /// segments.
+    pub reclaiming: bool,
+    /// A consumer looks in parts for the messages with which it begins.
+    pub searching: bool,
+    /// A new leader takes up the consumers of its group in parts.
+    pub taking_up: bool,
+    /// All consumers of a group together deliver a bounded number of messages in a turn.
+    pub deliveries: bool,
+    /// The loop describes streams and consumers for a report in parts.
+    pub reports: bool,
 }
 
 impl Cures {
@@ -39,6 +52,12 @@ impl Cures {
         leaving: true,
         bounded_opening: true,
         pages: true,
+        foreseeing: true,
+        reclaiming: true,
+        searching: true,
+        taking_up: true,
+        deliveries: true,
+        reports: true,
     };
 }
 
@@ -59,8 +78,15 @@ pub(crate) const fn cures() -> Cures {
 /// Returns the most connections that the loop accepts or closes in one turn: `bound`, or any number if a
 /// simulation turns the cure off.
 pub(crate) fn openings_a_turn(bound: usize) -> usize {
-    match cures().bounded_opening {
+    part(cures().bounded_opening, bound)
+}
+
+/// Returns the bound of a part of some work: `bound` if the loop has the cure that divides the work,
+/// otherwise the whole work.
+pub(crate) const fn part(is_cured: bool, bound: usize) -> usize {
+    match is_cured {
         true => bound,
-        false => usize::MAX,
+        // A caller may take a multiple of the bound, so the bound is far from the largest number.
+        false => usize::MAX >> 8,
     }
 }

@@ -1,5 +1,5 @@
 //! Measures the works of streams and Raft groups for the simulation: entries proposed and applied, messages
-//! between nodes, ticks, and the subjects of a page.
+//! between nodes, ticks, the subjects of a page, purges by subject, and descriptions of streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,12 @@ use tidegate_raft::store::{Live, Opening, Options, Store};
 use tidegate_stream::api::SubjectList;
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::api::body::InfoDetails;
-use tidegate_stream::api::view::Server;
+use tidegate_stream::api::view::{Server, stream_info};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::timestamp::Timestamp;
-use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Place, Stream, Streams};
+use tidegate_stream::stream::{
+    AccountLimits, Command, Encoder, Filter, Kind, Place, Stream, Streams,
+};
 
 use super::{Table, median, timed};
 use crate::stream::Directory;
@@ -37,13 +39,20 @@ pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
     let byte = long.saturating_sub(short) / (long_bytes - short_bytes) as u64;
     let entry = short.saturating_sub(byte * short_bytes as u64);
     let (subject, page) = page(rounds)?;
+    let removals = removals(rounds);
+    let (search, describe) = looks(rounds)?;
     Ok(vec![
         ("RaftMessage", messages(rounds)?),
         ("Propose", propose),
         ("Entry", entry),
         ("EntryByte", byte),
+        ("Remove", removals.remove),
         ("Reclaim", reclaim(rounds)),
+        ("Free", removals.free),
+        ("Foresee", removals.foresee),
         ("Subject", subject),
+        ("Search", search),
+        ("Describe", describe),
         ("Page", page),
         ("Tick", tick),
     ])
@@ -178,9 +187,9 @@ fn reclaim(rounds: usize) -> u64 {
     })
 }
 
-/// Measures how long the node takes to collect a subject, and to encode a page of as many subjects as a turn
-/// collects.
-fn page(rounds: usize) -> anyhow::Result<(u64, u64)> {
+/// Returns a group with one stream that has as many subjects as a turn of the event loop collects, or some
+/// more.
+fn with_subjects() -> Streams {
     let mut streams = streams();
     for n in 0..SUBJECTS / COMMANDS + 1 {
         apply(
@@ -189,6 +198,95 @@ fn page(rounds: usize) -> anyhow::Result<(u64, u64)> {
             &entry(n * COMMANDS, COMMANDS, usize::MAX),
         );
     }
+    streams
+}
+
+/// The costs of a purge by subject: of a subject that a node compares before it, of a message that its entry
+/// removes, and of a part of the work that it leaves.
+struct Removals {
+    foresee: u64,
+    remove: u64,
+    free: u64,
+}
+
+/// Measures a purge of all subjects of a stream by a pattern.
+fn removals(rounds: usize) -> Removals {
+    let (mut foreseen, mut removed, mut freed) = (Vec::new(), Vec::new(), Vec::new());
+    // The numbers of works are equal in all rounds.
+    let messages = (SUBJECTS / COMMANDS + 1) * COMMANDS;
+    let (mut looked, mut parts) = (0, 0);
+    for _ in 0..rounds {
+        let mut streams = with_subjects();
+        streams.foresee(StreamNumber::FIRST, "s.*");
+        (looked, parts) = (0, 0);
+        let mut took = Duration::ZERO;
+        while streams.is_foreseeing() {
+            took += timed(|| looked += streams.go_on_foreseeing(SUBJECTS));
+        }
+        foreseen.push(took);
+        let mut buffer = Vec::new();
+        let mut encoder = Encoder::begin(&mut buffer, 1_800_000_000_000_000);
+        let purge = Command::new(
+            Kind::Purge,
+            StreamNumber::FIRST,
+            b"",
+            br#"{"filter":"s.*"}"#,
+        );
+        let _ = encoder.command(&purge);
+        let entry = Bytes::from(buffer);
+        removed.push(timed(|| apply(&mut streams, 1 << 40, &entry)));
+        freed.push(timed(|| {
+            while streams.is_reclaiming() {
+                parts += streams.reclaim(1);
+            }
+        }));
+    }
+    let of = |mut times: Vec<Duration>, works: usize| {
+        median(rounds, works.max(1), || times.pop().unwrap_or_default())
+    };
+    Removals {
+        foresee: of(foreseen, looked),
+        remove: of(removed, messages),
+        free: of(freed, parts),
+    }
+}
+
+/// Measures how long the node takes to find the last message of a subject, and to describe a stream.
+fn looks(rounds: usize) -> anyhow::Result<(u64, u64)> {
+    let streams = with_subjects();
+    let stream = streams.get(StreamNumber::FIRST);
+    let stream: &Stream = stream.ok_or_else(|| anyhow!("the stream of the bench is missing"))?;
+    let filter = Filter::new(["s.*"]);
+    let search = median(rounds, SUBJECTS, || {
+        timed(|| {
+            std::hint::black_box(stream.lasts_part(&filter, 0, SUBJECTS, None));
+        })
+    });
+    let (cluster, details) = (ClusterInfo::default(), InfoDetails::default());
+    let server = server(&cluster);
+    let describe = median(rounds, N, || {
+        timed(|| {
+            for _ in 0..N {
+                let _ = std::hint::black_box(stream_info(&server, stream, &details));
+            }
+        })
+    });
+    Ok((search, describe))
+}
+
+fn server(cluster: &ClusterInfo) -> Server<'_> {
+    Server {
+        version: "0",
+        domain: None,
+        cluster,
+        now: Timestamp::from_micros(0),
+    }
+}
+
+/// Measures how long the node takes to collect a subject, and to encode a page of as many subjects as a turn
+/// collects.
+fn page(rounds: usize) -> anyhow::Result<(u64, u64)> {
+    let streams = with_subjects();
     let stream: &Stream = streams
         .get(StreamNumber::FIRST)
         .ok_or_else(|| anyhow!("the stream of the bench is missing"))?;
@@ -197,12 +295,7 @@ fn page(rounds: usize) -> anyhow::Result<(u64, u64)> {
         ..InfoDetails::default()
     };
     let cluster = ClusterInfo::default();
-    let server = Server {
-        version: "0",
-        domain: None,
-        cluster: &cluster,
-        now: Timestamp::from_micros(0),
-    };
+    let server = server(&cluster);
     let collect = |details: &InfoDetails| {
         let mut list = SubjectList::new(details);
         let took = timed(|| {

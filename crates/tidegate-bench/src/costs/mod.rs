@@ -2,9 +2,10 @@
 //! prints the table that the simulation of the loop reads (`crates/tidegate-server/tests/busy/costs.txt`).
 //!
 //! A row is the median of many rounds, and a round does the work many times. [`sessions`] measures the node
-//! without sockets, [`sockets`] the calls of the system, [`groups`] the streams and the Raft groups, and
-//! [`keys`] the works of the pool's threads.
+//! without sockets, [`sockets`] the calls of the system, [`groups`] the streams and the Raft groups,
+//! [`consumers`] the deliveries of consumers, and [`keys`] the works of the pool's threads.
 
+mod consumers;
 mod groups;
 mod keys;
 mod sessions;
@@ -36,6 +37,7 @@ pub(crate) fn run(args: &CostsArgs) -> anyhow::Result<ExitCode> {
     let mut table = sockets::measure(rounds)?;
     table.extend(sessions::measure(rounds));
     table.extend(groups::measure(rounds)?);
+    table.extend(consumers::measure(rounds));
     table.extend(keys::measure(rounds)?);
     let mut out = std::io::stdout().lock();
     let machine = Document::new("costs").machine;

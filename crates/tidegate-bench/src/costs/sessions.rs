@@ -9,7 +9,7 @@ use tidegate_cluster::wire::{FRAME_BYTES_MAX, Frame, Routed, read};
 use tidegate_nats::connect::Info;
 use tidegate_nats::outbox::Outbox;
 use tidegate_nats::parse::Publish;
-use tidegate_server::{ClientKey, Node, Settings};
+use tidegate_server::{ClientKey, Node, Settings, list_connections};
 
 use super::{Table, median, timed};
 
@@ -17,6 +17,10 @@ use super::{Table, median, timed};
 const N: usize = 10_000;
 /// The number of receivers of a message, to measure the cost of one copy.
 const RECEIVERS: usize = 256;
+/// The length of a message, in bytes, that each receiver gets as a copy of its own.
+const LONG: usize = 8 * 1024;
+/// The number of connections on a page of the list.
+const PAGE: usize = 1024;
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 const NOW: Time = Time::from_nanos(1);
 
@@ -24,21 +28,31 @@ pub(super) fn measure(rounds: usize) -> Table {
     let operation = one(rounds, &"PING\r\n".repeat(N));
     let publish = one(rounds, &"PUB a.b.c 2\r\nxx\r\n".repeat(N));
     let (subscribe, unsubscribe) = subscriptions(rounds);
+    let (list, look) = lists(rounds);
     vec![
         ("Operation", operation),
         ("Publish", publish.saturating_sub(operation)),
         ("Copy", copies(rounds, publish)),
+        ("CopyByte", copied_bytes(rounds)),
         ("Subscribe", subscribe.saturating_sub(operation)),
         ("Unsubscribe", unsubscribe.saturating_sub(operation)),
         ("Frame", frames(rounds)),
+        ("List", list),
+        ("Look", look),
     ]
 }
 
 fn node() -> (Node, ClientKey) {
     let mut node = Node::new(Settings::default(), Info::default(), 1);
-    let key = node.handle_accepted(NOW, ([127, 0, 0, 1], 1).into(), false, false);
-    say(&mut node, key, "CONNECT {\"verbose\":false}\r\n");
+    let key = accept(&mut node);
     (node, key)
+}
+
+/// Connects a further client to the node.
+fn accept(node: &mut Node) -> ClientKey {
+    let key = node.handle_accepted(NOW, ([127, 0, 0, 1], 1).into(), false, false);
+    say(node, key, "CONNECT {\"verbose\":false}\r\n");
+    key
 }
 
 /// Lets the node handle `text` from a client, drops all bytes in its outboxes, and returns the node's time.
@@ -76,6 +90,46 @@ fn copies(rounds: usize, publish: u64) -> u64 {
     let text = "PUB a.b 2\r\nxx\r\n".repeat(N / RECEIVERS);
     let message = median(rounds, N / RECEIVERS, || say(&mut node, key, &text));
     message.saturating_sub(publish) / RECEIVERS as u64
+}
+
+/// Measures how long the node takes to copy a byte of a message into the outboxes of many clients.
+fn copied_bytes(rounds: usize) -> u64 {
+    let (mut node, key) = node();
+    for _ in 0..RECEIVERS {
+        let receiver = accept(&mut node);
+        say(&mut node, receiver, "SUB a 1\r\n");
+    }
+    let mut message = |len: usize| {
+        let text = format!("PUB a {len}\r\n{}\r\n", "x".repeat(len));
+        median(rounds, 1, || {
+            let took = say(&mut node, key, &text);
+            took + timed(|| {
+                while node.is_spreading() {
+                    node.handle_timeouts(NOW);
+                }
+            })
+        })
+    };
+    let (short, long) = (message(1), message(LONG));
+    long.saturating_sub(short) / (RECEIVERS * LONG) as u64
+}
+
+/// Measures how long the node takes to list a connection, and to look at a connection that it does not list.
+fn lists(rounds: usize) -> (u64, u64) {
+    let (mut node, _) = node();
+    let mut listed = |connections: usize| {
+        while node.len() < connections {
+            accept(&mut node);
+        }
+        median(rounds, 1, || {
+            timed(|| {
+                std::hint::black_box(list_connections(&node));
+            })
+        })
+    };
+    let (page, many) = (listed(PAGE), listed(4 * PAGE));
+    let look = many.saturating_sub(page) / (3 * PAGE) as u64;
+    ((page / PAGE as u64).saturating_sub(look), look)
 }
 
 /// Measures how long the node takes for a subscription, and for an unsubscription.

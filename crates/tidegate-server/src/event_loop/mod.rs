@@ -571,6 +571,8 @@ impl Server {
                         streams,
                         self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
+                    #[cfg(feature = "sim")]
+                    report.count_works(&query);
                     // The loop fails to send the report only if the thread that asked for it has ended, which
                     // does no harm.
                     let _ = to.try_send(report);

@@ -29,6 +29,8 @@ use self::lists::{AccountFigures, Connection, Page, Subscription};
 use self::query::{List, Query};
 use self::why::Located;
 use crate::config::StreamSettings;
+#[cfg(feature = "sim")]
+use crate::cost::{Work, spend};
 use crate::event_loop::peers::Peers;
 use crate::event_loop::turns::TurnStats;
 use crate::sessions::routes::PeerView;
@@ -215,6 +217,33 @@ impl Streams {
             },
             located: query.message.as_ref().map(|m| why::locate(node, store, m)),
         })
+    }
+}
+
+/// Lists the open connections of a node as a report does, and returns the number of listed ones, so that
+/// `tidegate-bench costs` can measure it.
+#[must_use]
+pub fn list_connections(node: &Node) -> usize {
+    let query = Query::new(List::Connections);
+    lists::connections(node, &query).entries.len()
+}
+
+#[cfg(feature = "sim")]
+impl Report {
+    /// Counts the works of the lists in this report, for the costs of a simulation.
+    pub(crate) fn count_works(&self, query: &Query) {
+        let described = self.streams.iter().flat_map(|s| &s.details.streams);
+        let described: usize = described.map(|s| 1 + s.consumers.len()).sum();
+        let subjects = self.connections_listed.entries.iter();
+        let subjects: usize = subjects.map(|c| 1 + c.subjects.len()).sum();
+        let listed = subjects + self.subscriptions_listed.entries.len();
+        let looked = match query.list {
+            List::Connections | List::Subscriptions | List::Accounts => self.connections,
+            List::Nothing | List::Streams => 0,
+        };
+        spend(Work::Describe, described as u64);
+        spend(Work::List, listed as u64);
+        spend(Work::Look, looked as u64);
     }
 }
 

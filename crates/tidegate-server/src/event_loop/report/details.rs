@@ -9,6 +9,7 @@ use tidegate::Time;
 use tidegate_stream::stream::Stream;
 
 use super::query::Query;
+use crate::cures::{cures, part as bound_of_part};
 use crate::sessions::Node;
 use crate::streams::JetStream;
 
@@ -79,7 +80,7 @@ pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
         consumer: None,
         skip: query.offset,
     });
-    let mut room = DESCRIBED;
+    let mut room = bound_of_part(cures().reports, DESCRIBED);
     let mut part = Part::default();
     let mut after = place.after;
     if let (Some(name), Some(consumer)) = (&after, &place.consumer) {
