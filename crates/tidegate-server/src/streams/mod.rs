@@ -83,6 +83,8 @@ use self::stream_lists::StreamLists;
 use self::subject_pages::SubjectPages;
 use self::wall_time::WallTime;
 use crate::config::StreamSettings;
+use crate::cost::{Work, spend};
+use crate::cures::{cures, part};
 use crate::party::Party;
 
 /// If the store refuses the leader's own commands (deltas of consumers, removals of expired messages), the
@@ -537,7 +539,10 @@ impl JetStream {
         now: Time,
         messages: &dyn Messages,
     ) -> Result<(), EntryError> {
-        self.streams.reclaim(RECLAIMED_A_TURN);
+        let freed = self
+            .streams
+            .reclaim(part(cures().reclaiming, RECLAIMED_A_TURN));
+        spend(Work::Free, freed as u64);
         self.serve_purges(cx, now);
         self.tell_orphans(cx, now);
         self.serve_doubts(cx, now);
@@ -551,6 +556,7 @@ impl JetStream {
             self.speech.said.clear();
             return Ok(());
         }
+        self.go_on_taking_up(now);
         if self.entries.again.is_none_or(|at| at <= now) {
             self.entries.again = None;
             self.propose_postponed(now);
@@ -677,7 +683,9 @@ impl JetStream {
             || self.republishing.is_due()
             || self.subject_pages.is_due()
             || self.stream_lists.is_due()
+            || self.role.taking_up.is_some()
             || self.purges.is_due()
+            || self.reads.is_due()
             || self.streams.is_foreseeing()
             || (compares && self.keeping.is_to_compare())
         {
@@ -703,9 +711,20 @@ impl JetStream {
     }
 
     /// Returns whether the streams have no work left, so that the node may stop: no command waits to be
-    /// applied, no API request waits for a change, and no message waits to be published again.
+    /// applied, no API request waits for a change or for an answer that takes several turns, and no message
+    /// waits to be published again.
     pub(super) fn is_idle(&self) -> bool {
-        self.entries.is_idle() && self.admissions.is_idle() && self.republishing.is_empty()
+        let in_parts =
+            self.purges.is_due() || self.stream_lists.is_due() || !self.subject_pages.is_empty();
+        let waits = in_parts || !self.republishing.is_empty();
+        self.entries.is_idle() && self.admissions.is_idle() && !waits
+    }
+
+    /// Returns the number of entries that this node keeps of the group's streams and consumers besides their
+    /// state, for a simulation that looks for entries which deletions leave.
+    #[cfg(feature = "sim")]
+    pub(crate) fn items(&self) -> usize {
+        self.consumers.items() + self.publishing.pub_acks.len() + self.keeping.items()
     }
 
     /// Ends the pulls of all consumers because the node stops, and proposes a last delta of each consumer, so

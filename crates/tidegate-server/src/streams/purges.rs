@@ -11,18 +11,20 @@ use tidegate::Time;
 use tidegate_stream::api::answer::{self, Kind as Answer};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::StreamNumber;
-use tidegate_stream::stream::{Kind, PurgeRequest, Stream, Streams};
+use tidegate_stream::stream::{Kind, PurgeRequest, Streams};
 
 use super::JetStream;
 use super::context::Context;
 use super::outcome::Then;
+use crate::cost::{Work, spend};
+use crate::cures::{cures, part};
 
-/// The leader proposes a purge by subject without preparation if the stream has at most this number of
-/// subjects, because the nodes then apply the purge quickly.
+/// The leader proposes a purge by subject without preparation if it compares at most this number of subjects,
+/// or looks at a few times as many messages, because the nodes then apply the purge quickly.
 const AT_ONCE: u64 = if cfg!(test) { 8 } else { 4096 };
 /// The number of subjects that a node looks at in one turn to prepare a purge. The bound keeps a turn of the
 /// event loop short.
-const PART_LEN: usize = if cfg!(test) { 3 } else { 8192 };
+const PART_LEN: usize = if cfg!(test) { 3 } else { 4096 };
 /// The most purges that wait; the leader refuses further ones, so that they take bounded memory.
 const WAITING_MAX: usize = 64;
 
@@ -40,6 +42,8 @@ struct Asked {
     reply: Box<[u8]>,
     stream: StreamNumber,
     request: PurgeRequest,
+    /// True if the nodes must prepare the purge; false if it only waits behind an earlier one of its stream.
+    is_large: bool,
 }
 
 impl Purges {
@@ -60,9 +64,8 @@ impl JetStream {
         request: &PurgeRequest,
     ) -> Result<bool, ApiError> {
         let waiting = &mut self.purges.waiting;
-        let subjects = self.streams.get(stream).map_or(0, Stream::subjects_len);
-        let large = !request.filter.is_empty() && subjects > AT_ONCE;
-        if !large && !waiting.iter().any(|asked| asked.stream == stream) {
+        let is_large = self.streams.must_foresee(stream, &request.filter, AT_ONCE);
+        if !is_large && !waiting.iter().any(|asked| asked.stream == stream) {
             return Ok(false);
         }
         if waiting.len() >= WAITING_MAX {
@@ -72,6 +75,7 @@ impl JetStream {
             reply: reply.into(),
             stream,
             request: request.clone(),
+            is_large,
         });
         Ok(true)
     }
@@ -79,21 +83,25 @@ impl JetStream {
     /// Does a turn's part of the preparation of a purge on this node, leader or follower, so that the purge
     /// itself is quick. The leader proposes the purge after the last part.
     pub(super) fn serve_purges(&mut self, cx: &mut Context<'_>, now: Time) {
-        self.streams.go_on_foreseeing(PART_LEN);
+        let part_len = part(cures().foreseeing, PART_LEN);
+        let looked = self.streams.go_on_foreseeing(part_len);
+        spend(Work::Foresee, looked as u64);
         let Some(first) = self.purges.waiting.front() else {
             return;
         };
         let (stream, filter) = (first.stream, &*first.request.filter);
-        if !self.purges.begun {
-            self.purges.begun = true;
-            self.streams.foresee(stream, filter);
-            if self.role.nodes > 1 {
-                let hint = first.request.filter.clone();
-                self.command(now, false, &Streams::hint(stream, &hint), None);
+        let is_there = self.streams.get(stream).is_some();
+        if first.is_large && is_there && !self.streams.is_foreseen(stream, filter) {
+            // The node begins again if it has dropped the results, because it learned of another leader or of
+            // another purge.
+            if !self.purges.begun || !self.streams.is_foreseeing() {
+                self.purges.begun = true;
+                self.streams.foresee(stream, filter);
+                if self.role.nodes > 1 {
+                    let hint = first.request.filter.clone();
+                    self.command(now, false, &Streams::hint(stream, &hint), None);
+                }
             }
-            return;
-        }
-        if self.streams.is_foreseeing() {
             return;
         }
         self.purges.begun = false;
@@ -101,6 +109,7 @@ impl JetStream {
             reply,
             stream,
             request,
+            ..
         }) = self.purges.waiting.pop_front()
         else {
             return;
@@ -111,6 +120,8 @@ impl JetStream {
             None => Err(ApiError::STREAM_NOT_FOUND),
         };
         if let Err(error) = proposed {
+            // No entry takes the results of the refused purge.
+            self.streams.forget_foreseen();
             self.refuse_purge(cx, now, &reply, &error);
         }
     }
@@ -118,6 +129,7 @@ impl JetStream {
     /// Refuses the waiting purges, because this node serves the streams no longer.
     pub(super) fn close_purges(&mut self, cx: &mut Context<'_>, now: Time) {
         self.purges.begun = false;
+        self.streams.forget_foreseen();
         for asked in std::mem::take(&mut self.purges.waiting) {
             self.refuse_purge(cx, now, &asked.reply, &ApiError::SYSTEM_UNAVAILABLE);
         }

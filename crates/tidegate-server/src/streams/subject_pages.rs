@@ -17,7 +17,7 @@ use tidegate_stream::schema::number::StreamNumber;
 use super::JetStream;
 use super::context::Context;
 use crate::cost::{Work, spend};
-use crate::cures::cures;
+use crate::cures::{cures, part};
 
 /// The leader answers an info request at once if the stream has at most this number of subjects, and of
 /// removed messages. For more, the answer would make a turn too long.
@@ -49,6 +49,11 @@ struct Asked {
 }
 
 impl SubjectPages {
+    /// Returns whether no request waits for a page, so that a draining node may stop.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.encoding && self.waiting.is_empty()
+    }
+
     /// Returns whether the leader has subjects to collect, so that the event loop starts another turn.
     pub(super) fn is_due(&self) -> bool {
         !self.encoding && !self.waiting.is_empty()
@@ -103,10 +108,7 @@ impl JetStream {
             // A client has deleted the stream since the request came, so the leader refuses the request.
             return self.refuse_page(cx, now, &asked.reply, &ApiError::STREAM_NOT_FOUND);
         };
-        let part_len = match cures().pages {
-            true => PART_LEN,
-            false => usize::MAX,
-        };
+        let part_len = part(cures().pages, PART_LEN);
         let all = list.collect(stream, part_len);
         let subjects = stream.state().num_subjects;
         spend(Work::Subject, subjects.min(part_len as u64));

@@ -239,12 +239,19 @@ impl Content {
     /// Removes the messages up to number `to` that the filter of `foreseen` passes, with the results that
     /// this node has prepared ahead of the command, so that the removal takes less time.
     pub(super) fn remove_foreseen(&mut self, mut foreseen: Foreseen, to: StreamSeq) -> Bulk {
-        if !matches!(foreseen.reach(self), Reach::Patterns) {
-            return self.remove_matching(&mut foreseen.into_filter(), to, 0);
-        }
+        let (from, to) = match foreseen.reach(self) {
+            Reach::Patterns => (StreamSeq::ZERO, to),
+            Reach::One(Some(id)) => {
+                let stat = self.subjects.stat(id);
+                (stat.first, to.min(stat.last))
+            }
+            Reach::All | Reach::One(None) => {
+                return self.remove_matching(&mut foreseen.into_filter(), to, 0);
+            }
+        };
         let subjects = &self.subjects;
         let choose = |block: &Block, range| foreseen.choose(block, range, subjects);
-        let bulk = self.index.remove_masked(StreamSeq::ZERO, to, choose);
+        let bulk = self.index.remove_masked(from, to, choose);
         self.forget_all(&bulk);
         bulk
     }

@@ -6,6 +6,7 @@
 
 use tidegate_nats::subject;
 
+use super::chunked::Chunked;
 use super::subjects::Subjects;
 
 /// A filter of the subjects of one stream. A query on another stream needs a new filter, because the filter
@@ -15,8 +16,9 @@ pub struct Filter {
     wants: Wants,
     /// For each number of a subject, the result of the comparison with the patterns, and the birth of the
     /// compared subject, so that the filter compares each subject only once. Another subject that takes over
-    /// the number has another birth, which makes the result void.
-    verdicts: Vec<(u32, Verdict)>,
+    /// the number has another birth, which makes the result void. A stream may have millions of subjects, so
+    /// the list grows in chunks.
+    verdicts: Chunked<(u32, Verdict)>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,7 +52,7 @@ impl Filter {
     pub const fn all() -> Self {
         Self {
             wants: Wants::All,
-            verdicts: Vec::new(),
+            verdicts: Chunked::new(),
         }
     }
 
@@ -67,7 +69,7 @@ impl Filter {
         };
         Self {
             wants,
-            verdicts: Vec::new(),
+            verdicts: Chunked::new(),
         }
     }
 
@@ -102,8 +104,8 @@ impl Filter {
     pub(super) fn wants(&mut self, subjects: &Subjects, id: u32) -> bool {
         let birth = subjects.stat(id).birth;
         let at = id as usize;
-        if self.verdicts.len() <= at {
-            self.verdicts.resize(at + 1, (0, Verdict::Unknown));
+        while self.verdicts.len() <= at {
+            self.verdicts.push((0, Verdict::Unknown));
         }
         let (known, verdict) = self.verdicts[at];
         if known == birth && verdict != Verdict::Unknown {

@@ -463,6 +463,13 @@ impl Bulk {
         }
     }
 
+    /// Returns whether the command removed all messages of the stream together, without a look at each of
+    /// them.
+    #[must_use]
+    pub fn is_of_all(&self) -> bool {
+        !self.names.is_empty()
+    }
+
     /// Returns the number of removed messages in this collection, which a purge reports to the client.
     #[must_use]
     pub fn len(&self) -> u64 {

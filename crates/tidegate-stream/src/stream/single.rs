@@ -691,18 +691,19 @@ impl Stream {
         keep: u64,
         foreseen: Option<Foreseen>,
     ) -> Bulk {
-        let mut filter = match filter {
-            "" => Filter::all(),
-            filter => Filter::new([filter]),
-        };
         let to = match below {
             StreamSeq::ZERO => self.content.last_seq,
             below => below.prev(),
         };
-        match foreseen {
-            Some(foreseen) if keep == 0 => self.content.remove_foreseen(foreseen, to),
-            _ => self.content.remove_matching(&mut filter, to, keep),
-        }
+        let mut filter = match (foreseen, filter) {
+            (Some(foreseen), _) if keep == 0 => return self.content.remove_foreseen(foreseen, to),
+            // The purge keeps the newest messages, so the prepared blocks do not fit, but the comparisons of
+            // the subjects do.
+            (Some(foreseen), _) => foreseen.into_filter(),
+            (None, "") => Filter::all(),
+            (None, filter) => Filter::new([filter]),
+        };
+        self.content.remove_matching(&mut filter, to, keep)
     }
 
     /// Applies a configuration that the caller has checked, and removes the messages beyond the new limits,

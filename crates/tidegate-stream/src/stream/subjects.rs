@@ -234,6 +234,11 @@ impl Subjects {
         self.stats.len() - self.free.len()
     }
 
+    /// Returns the number of places of subjects, with the free ones, over which a query in parts goes.
+    pub(super) fn places_len(&self) -> usize {
+        self.stats.len()
+    }
+
     pub(super) fn find(&self, name: &[u8]) -> Option<u32> {
         self.find_hashed(name, self.hasher.hash_one(name))
     }

@@ -23,6 +23,7 @@ use super::leaderless::Leaderless;
 use super::tags::NodeTags;
 use crate::streams::context::{Context, Leader};
 use crate::streams::serving::live::Live;
+use crate::streams::serving::taking_up::Place;
 use crate::streams::{Ending, JetStream};
 
 use crate::streams::outcome::Then;
@@ -52,6 +53,9 @@ pub(crate) struct Role {
     /// True if this node has won the last election of the group. The node serves once it has applied every
     /// entry that was committed before, because it must know them.
     pub(crate) elected: bool,
+    /// The place behind the consumers that this node has taken up since it leads; `None` if it has taken up
+    /// all of them, or does not lead.
+    pub(crate) taking_up: Option<Place>,
     /// The number of nodes that keep the group's streams, which is the highest number of replicas that a
     /// client may ask for.
     pub(crate) nodes: usize,
@@ -83,6 +87,7 @@ impl Default for Role {
         Self {
             serves: false,
             elected: false,
+            taking_up: None,
             nodes: 1,
             cluster: ClusterInfo::default(),
             tags: Arc::default(),
@@ -129,6 +134,10 @@ impl JetStream {
         cluster: ClusterInfo,
         behind: Option<String>,
     ) {
+        if self.role.cluster.leader != cluster.leader && !self.role.serves {
+            // The last leader has refused the purge that this node prepared for it.
+            self.streams.forget_foreseen();
+        }
         self.role.nodes = nodes;
         self.role.cluster = cluster;
         self.role.behind = behind;
@@ -269,10 +278,7 @@ impl JetStream {
         }
         self.role.interest_changed = true;
         self.wall.not_before(now, self.streams.now_us());
-        let known: Vec<StreamNumber> = self.streams.iter().map(|s| s.id()).collect();
-        for stream in known {
-            self.take_up_all(now, stream);
-        }
+        self.begin_taking_up(now);
     }
 
     /// Makes this node stop serving the group's streams, because another node leads or the group has no
@@ -283,6 +289,7 @@ impl JetStream {
             return;
         }
         self.role.interest_changed = true;
+        self.role.taking_up = None;
         self.close_admissions(cx, now);
         self.close_keeping(cx, now);
         self.close_directory(cx, now);

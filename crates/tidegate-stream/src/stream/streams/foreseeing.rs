@@ -6,9 +6,13 @@
 //! [`Kind::Expire`] command, which a node may also ignore.
 
 use super::super::command::{Command, Kind};
+use super::super::filter::{Filter, Reach};
 use super::super::foreseen::Foreseen;
 use super::Streams;
 use crate::schema::number::StreamNumber;
+
+/// The number of messages that take as long to look at as one subject takes to compare with a pattern.
+const MESSAGES_A_SUBJECT: u64 = 4;
 
 /// The purge that this node prepares: its stream, and the results so far. A node prepares one purge of a
 /// group at a time, which bounds the memory for results.
@@ -51,6 +55,12 @@ impl Streams {
         self.foreseeing.0 = Some((stream, Foreseen::new(pattern)));
     }
 
+    /// Drops the results for a purge that will not come: its leader has gone, or has refused it. They share
+    /// blocks of the stream's index and copy others, and so would keep much memory until another purge.
+    pub fn forget_foreseen(&mut self) {
+        self.foreseeing.0 = None;
+    }
+
     /// Returns whether this node has prepared the purge of this stream by this pattern, so that the leader
     /// can propose the purge.
     #[must_use]
@@ -68,16 +78,36 @@ impl Streams {
     }
 
     /// Continues to prepare a purge, in parts so that other work can go on: looks at up to `limit` subjects,
-    /// or at blocks of messages for about as long.
-    pub fn go_on_foreseeing(&mut self, limit: usize) {
+    /// or at blocks of messages for about as long. Returns the number of subjects that take as long as this
+    /// part.
+    pub fn go_on_foreseeing(&mut self, limit: usize) -> usize {
         let Some((id, foreseen)) = &mut self.foreseeing.0 else {
-            return;
+            return 0;
         };
         match self.streams.get(*id) {
             Some(stream) if !foreseen.is_complete() => foreseen.go_on(&stream.content, limit),
-            Some(_) => {}
+            Some(_) => 0,
             // A client deleted the stream meanwhile, so no purge needs the results.
-            None => self.foreseeing.0 = None,
+            None => {
+                self.foreseeing.0 = None;
+                0
+            }
+        }
+    }
+
+    /// Returns whether a purge of this stream by this pattern (empty for all subjects) takes long at its
+    /// entry unless the nodes have prepared it: it compares more than `limit` subjects with the pattern, or
+    /// looks at more than four times as many messages.
+    #[must_use]
+    pub fn must_foresee(&self, stream: StreamNumber, pattern: &str, limit: u64) -> bool {
+        let Some(content) = self.streams.get(stream).map(|stream| &stream.content) else {
+            return false;
+        };
+        let messages = limit.saturating_mul(MESSAGES_A_SUBJECT);
+        match Filter::new(Some(pattern).filter(|p| !p.is_empty())).reach(&content.subjects) {
+            Reach::All | Reach::One(None) => false,
+            Reach::One(Some(id)) => u64::from(content.subjects.stat(id).count) > messages,
+            Reach::Patterns => content.subjects.len() as u64 > limit || content.messages > messages,
         }
     }
 }

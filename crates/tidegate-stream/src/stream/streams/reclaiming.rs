@@ -50,14 +50,14 @@ impl Streams {
     /// Does up to `parts` parts of the work that large removals have left. A part frees at most 256 messages,
     /// 256 names of subjects and 256 items of other collections. No query and no snapshot shows how much of
     /// this work is done, but the leader learns the next expiry of messages with their own time to live only
-    /// after it.
-    pub fn reclaim(&mut self, parts: usize) {
-        for _ in 0..parts {
+    /// after it. Returns the number of parts that it has done.
+    pub fn reclaim(&mut self, parts: usize) -> usize {
+        for done in 0..parts {
+            if !self.is_reclaiming() {
+                return done;
+            }
             self.reclaiming.discarded.free_part();
             let Some(id) = self.reclaiming.streams.first().copied() else {
-                if self.reclaiming.discarded.is_empty() {
-                    return;
-                }
                 continue;
             };
             let stream = self.streams.get_mut_unsaved(id);
@@ -68,6 +68,7 @@ impl Streams {
                 self.schedule.renew(stream);
             }
         }
+        parts
     }
 }
 

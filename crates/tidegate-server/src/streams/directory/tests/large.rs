@@ -1,7 +1,9 @@
 //! Tests requests about streams with many subjects or messages, for which the leader needs several turns.
 
 use serde_json::{Value, json};
+use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::api::answer::ClusterInfo;
 
 use super::world::World;
 
@@ -255,7 +257,7 @@ fn a_purge_by_subject_is_prepared_in_parts() {
             0,
             "$JS.API.STREAM.PURGE.A",
             &format!("r.{n}"),
-            &purge("a.1*"),
+            &purge("*.1"),
         );
     }
     w.turn();
@@ -268,4 +270,187 @@ fn a_purge_by_subject_is_prepared_in_parts() {
     w.settle();
     let purged = w.ask(2, "STREAM.PURGE.A", &json!({"filter": "a.*", "keep": 3}));
     assert_eq!(purged["purged"], 29);
+}
+
+/// Returns whether a node holds results for a purge of the stream A by this pattern.
+fn is_foreseen(w: &World, node: usize, pattern: &str) -> bool {
+    let streams = w.nodes[node].streams(w.slot(node, ALL)).unwrap().applied();
+    let id = streams.by_name("A").expect("the stream is there");
+    streams.is_foreseen(id, pattern)
+}
+
+/// A client deletes a stream and makes another one of the same name while requests about the first are being
+/// carried out in parts. The requests end with the first stream, and do not touch the second.
+#[test]
+fn requests_in_parts_do_not_touch_a_later_stream_of_the_same_name() {
+    let purge = json!({"filter": "a.*"}).to_string();
+    let page = json!({"subjects_filter": ">"}).to_string();
+    for turns in 0..6 {
+        let mut w = with_subjects(70);
+        w.publish(0, "$JS.API.STREAM.PURGE.A", "r.1", &purge);
+        w.publish(0, "$JS.API.STREAM.INFO.A", "r.2", &page);
+        make_consumer(&mut w, "C", "a.*");
+        (0..turns).for_each(|_| w.turn());
+        w.publish(0, "$JS.API.STREAM.DELETE.A", "r.d", "");
+        w.settle();
+        let heard = w.heard(0);
+        let purges = heard.matches("stream_purge_response").count();
+        let pages = heard.matches("stream_info_response").count();
+        assert_eq!((purges, pages), (1, 1), "{turns} turns: {heard}");
+        assert_eq!(heard.matches("consumer_create_response").count(), 1);
+
+        w.create(0, "A", 3);
+        for n in 0..30 {
+            w.publish(0, &format!("a.{n}"), "r.p", "x");
+        }
+        w.settle();
+        for node in 0..3 {
+            assert_eq!(w.messages(node, "A"), Some(30), "{turns} turns");
+            assert!(!is_foreseen(&w, node, "a.*"), "{turns} turns");
+        }
+        w.heard(0);
+        let info = w.ask(0, "CONSUMER.INFO.A.C", &Value::Null);
+        assert_eq!(info["error"]["err_code"], 10014, "{info}");
+    }
+}
+
+/// The leader goes while the nodes prepare a purge. No node keeps the results, and the same purge under the
+/// next leader has its whole effect.
+#[test]
+fn a_purge_that_does_not_come_leaves_no_results() {
+    let purge = json!({"filter": "a.*"}).to_string();
+    for turns in [1, 2, 4, 8] {
+        let mut w = with_subjects(24);
+        w.publish(0, "$JS.API.STREAM.PURGE.A", "r.1", &purge);
+        (0..turns).for_each(|_| w.turn());
+        assert_eq!(w.messages(0, "A"), Some(32), "the purge is not decided yet");
+        w.follow(ALL);
+        assert!(!is_foreseen(&w, 0, "a.*"));
+        for node in 0..3 {
+            let at = w.slot(node, ALL);
+            let streams = w.nodes[node].streams_mut(at).unwrap();
+            let cluster = ClusterInfo {
+                leader: "n2".into(),
+                ..ClusterInfo::default()
+            };
+            streams.set_cluster(3, cluster, None);
+        }
+        w.turn();
+        for node in 0..3 {
+            assert!(!is_foreseen(&w, node, "a.*"), "node {node}, {turns} turns");
+            let streams = w.nodes[node].streams(w.slot(node, ALL)).unwrap();
+            assert!(!streams.applied().is_foreseeing());
+        }
+        w.lead(ALL, 1);
+        w.settle();
+        w.heard(0);
+        let purged = w.ask(1, "STREAM.PURGE.A", &json!({"filter": "a.*"}));
+        assert_eq!(purged["purged"], 32);
+        for node in 0..3 {
+            assert_eq!(w.messages(node, "A"), Some(0));
+        }
+    }
+}
+
+/// A node that drains finishes the requests that take several turns before it calls itself idle.
+#[test]
+fn a_node_is_not_idle_while_requests_wait_for_their_turns() {
+    let purge = json!({"filter": "a.*"}).to_string();
+    let page = json!({"subjects_filter": ">"}).to_string();
+    for (what, body, subjects) in [("PURGE", &purge, 24), ("INFO", &page, 70)] {
+        let mut w = with_subjects(subjects);
+        assert!(w.nodes[0].streams_idle());
+        w.publish(0, &format!("$JS.API.STREAM.{what}.A"), "r.1", body);
+        assert!(!w.nodes[0].streams_idle(), "{what}");
+        w.turn();
+        assert!(!w.nodes[0].streams_idle(), "{what}");
+        w.settle();
+        assert!(w.nodes[0].streams_idle(), "{what}");
+        assert_eq!(w.heard(0).matches("_response").count(), 1, "{what}");
+    }
+}
+
+/// Purges of one subject of a stream with many subjects do not wait for a preparation, unless the subject has
+/// many messages.
+#[test]
+fn a_purge_of_one_subject_is_decided_at_once() {
+    let mut w = with_subjects(24);
+    w.publish(0, "$JS.API.STREAM.PURGE.A", "r.1", r#"{"filter":"a.3"}"#);
+    w.turn();
+    assert_eq!(w.messages(0, "A"), Some(30));
+    w.settle();
+    assert!(w.heard(0).contains("\"purged\":2"));
+    // By the constant for tests, the leader purges up to 32 messages of a subject at once.
+    for n in 0..40 {
+        w.publish(0, "a.often", "r.p", &n.to_string());
+    }
+    w.settle();
+    w.heard(0);
+    w.publish(
+        0,
+        "$JS.API.STREAM.PURGE.A",
+        "r.1",
+        r#"{"filter":"a.often"}"#,
+    );
+    w.turn();
+    assert_eq!(w.messages(0, "A"), Some(70), "the purge is not decided yet");
+    w.settle();
+    assert!(w.heard(0).contains("\"purged\":40"));
+    assert_eq!(w.messages(2, "A"), Some(30));
+}
+
+/// A client deletes a stream while a request for many of its messages waits. The request ends with a status.
+#[test]
+fn a_read_of_a_deleted_stream_ends() {
+    let mut w = World::of(3);
+    let config = json!({"name": "A", "subjects": ["a.>"], "num_replicas": 3, "allow_direct": true});
+    w.ask(0, "STREAM.CREATE.A", &config);
+    for n in 0..5 {
+        w.publish(0, &format!("a.{n}"), "r.p", "x");
+    }
+    w.settle();
+    w.heard(0);
+    let ask = r#"{"seq":1,"batch":5}"#;
+    w.publish(0, "$JS.API.DIRECT.GET.A", "r.g", ask);
+    w.settle();
+    assert_eq!(w.heard(0).matches("Nats-Stream: A").count(), 5);
+    w.publish(0, "$JS.API.STREAM.DELETE.A", "r.d", "");
+    w.publish(0, "$JS.API.DIRECT.GET.A", "r.g", ask);
+    w.settle();
+    let heard = w.heard(0);
+    assert!(heard.contains("NATS/1.0 404"), "{heard}");
+    assert!(!heard.contains("Nats-Stream: A"), "{heard}");
+}
+
+/// Counts the answers of each turn to many requests for single messages: no turn answers more than its share,
+/// and the loop goes on until all requests have their answers.
+#[test]
+fn requests_for_messages_are_answered_in_parts() {
+    // By the constant for tests, the leader answers 8 requests in a turn.
+    let mut w = World::of(3);
+    w.create(0, "A", 3);
+    w.publish(0, "a.x", "r.p", "x");
+    w.settle();
+    w.heard(0);
+    for n in 0..50 {
+        w.publish(
+            0,
+            "$JS.API.STREAM.MSG.GET.A",
+            &format!("r.{n}"),
+            r#"{"seq":1}"#,
+        );
+    }
+    let mut answers = w.heard(0).matches("stream_msg_get_response").count();
+    let mut turns = 0;
+    while answers < 50 {
+        w.turn();
+        let of_turn = w.heard(0).matches("stream_msg_get_response").count();
+        assert!((1..=8).contains(&of_turn), "{of_turn} answers in a turn");
+        answers += of_turn;
+        turns += 1;
+        let at = w.slot(0, ALL);
+        let deadline = w.nodes[0].streams(at).unwrap().deadline(true);
+        assert_eq!(deadline == Some(Time::ZERO), answers < 50, "{answers}");
+    }
+    assert!(turns >= 6, "{turns} turns");
 }

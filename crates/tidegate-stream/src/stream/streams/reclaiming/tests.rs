@@ -227,3 +227,109 @@ fn messages_expire_once_the_purged_ones_are_reclaimed() {
         .propose_expiry(hour, Storage::File, &mut encoder);
     assert_eq!(written.unwrap(), 0);
 }
+
+/// Compares purges that the node has prepared in any number of parts with the same purges without a
+/// preparation, also those that keep messages or end at a number.
+#[test]
+fn a_prepared_purge_leaves_the_same_state() {
+    for request in [
+        json!({"filter": "s.*.0"}),
+        json!({"filter": "s.*.0", "keep": 7}),
+        json!({"filter": "s.>", "keep": 500}),
+        json!({"filter": "s.*.1", "seq": 401}),
+        json!({"filter": "s.40.0"}),
+        json!({"filter": "s.none"}),
+    ] {
+        for parts in [0, 1, 3, 1000] {
+            let (mut one, mut other) = (Scene::new(600, &json!({})), Scene::new(600, &json!({})));
+            one.streams
+                .foresee(ONE, request["filter"].as_str().unwrap());
+            for _ in 0..parts {
+                one.streams.go_on_foreseeing(100);
+            }
+            // Messages come and go after the preparation.
+            for scene in [&mut one, &mut other] {
+                scene.publish("s.4.0");
+                scene.command(Kind::DeleteMessage, 1, r#"{"seq":300}"#);
+            }
+            let purge = |scene: &mut Scene| scene.command(Kind::Purge, 1, &request.to_string());
+            assert_eq!(purge(&mut one), purge(&mut other), "{request}, {parts}");
+            assert!(!one.streams.is_foreseeing());
+            assert!(one.snapshot() == other.snapshot(), "{request}, {parts}");
+            one.finish();
+        }
+    }
+}
+
+#[test]
+fn the_results_for_a_purge_go_with_their_stream_or_when_it_does_not_come() {
+    let mut scene = Scene::new(600, &json!({}));
+    scene.streams.foresee(ONE, "s.*.0");
+    scene.streams.go_on_foreseeing(10);
+    assert!(scene.streams.is_foreseeing() && !scene.streams.is_foreseen(ONE, "s.*.0"));
+    scene.command(Kind::DeleteStream, 1, "{}");
+    assert_eq!(scene.streams.go_on_foreseeing(10), 0);
+    assert!(!scene.streams.is_foreseeing());
+
+    let mut scene = Scene::new(600, &json!({}));
+    scene.streams.foresee(ONE, "s.*.0");
+    while scene.streams.is_foreseeing() {
+        let looked = scene.streams.go_on_foreseeing(100);
+        assert!((1..=100).contains(&looked), "{looked} subjects in a part");
+    }
+    assert!(scene.streams.is_foreseen(ONE, "s.*.0"));
+    scene.streams.forget_foreseen();
+    assert!(!scene.streams.is_foreseen(ONE, "s.*.0"));
+    assert_eq!(scene.purge("s.*.0"), 300);
+}
+
+#[test]
+fn only_a_purge_that_takes_long_needs_a_preparation() {
+    let mut scene = Scene::new(50, &json!({}));
+    (0..100).for_each(|_| scene.publish("s.often"));
+    let must = |pattern: &str, limit| scene.streams.must_foresee(ONE, pattern, limit);
+    assert!(must("s.*.0", 50) && !must("s.*.0", 51));
+    assert!(must("s.often", 24) && !must("s.often", 25));
+    assert!(!must("s.1.1", 0) && !must("s.none", 0) && !must("", 0) && !must(">", 0));
+    assert!(!scene.streams.must_foresee(StreamNumber::new(9), "s.*.0", 0));
+    // A few subjects have so many messages that their blocks take long to copy.
+    let mut scene = Scene::new(2, &json!({}));
+    (0..100).for_each(|_| scene.publish("s.often"));
+    assert!(scene.streams.must_foresee(ONE, "s.*", 25));
+}
+
+/// Makes a stream and deletes it again and again. The state of the group does not grow, and neither does the
+/// work that is left.
+#[test]
+fn streams_made_and_deleted_leave_no_state() {
+    let mut scene = Scene::new(0, &json!({}));
+    let (mut before, mut numbers) = (None, Vec::new());
+    for round in 0..50_u32 {
+        let number = StreamNumber::new(round + 2);
+        let config = json!({"name": format!("R{}", round % 3), "subjects": [format!("r.{round}.>")],
+            "max_msgs_per_subject": 4, "allow_msg_ttl": true});
+        let made = scene.command(Kind::CreateStream, 0, &config.to_string());
+        assert_eq!(made, Outcome::Created { stream: number });
+        for n in 0..20 {
+            let stored = scene.apply(|entry| {
+                let subject = format!("r.{round}.{n}");
+                let ttl = Some(&b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"[..]);
+                entry
+                    .publish(number, subject.as_bytes(), ttl, b"x")
+                    .unwrap();
+            });
+            assert!(matches!(stored, Outcome::Stored { .. }), "{stored:?}");
+        }
+        scene.streams.foresee(number, "r.*.*");
+        scene.streams.go_on_foreseeing(5);
+        scene.command(Kind::DeleteStream, round + 2, "{}");
+        scene.streams.go_on_foreseeing(5);
+        scene.finish();
+        let left = (scene.streams.len(), scene.streams.is_foreseeing());
+        let now = (left, scene.streams.held(), scene.snapshot().len());
+        assert_eq!(*before.get_or_insert(now), now, "round {round}");
+        numbers.push(scene.streams.last_id());
+    }
+    numbers.dedup();
+    assert_eq!(numbers.len(), 50, "no number comes twice");
+}
