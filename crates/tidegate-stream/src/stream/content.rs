@@ -22,7 +22,7 @@ use super::discarded::Discarded;
 use super::filter::{Filter, Reach};
 use super::foreseen::Foreseen;
 use super::index::{Bulk, Index};
-use super::subjects::{Name, Subjects};
+use super::subjects::{Chains, Name, Subjects};
 use crate::bits::{Bits, LEN};
 use crate::consumer::Run;
 use crate::schema::sequence::StreamSeq;
@@ -374,6 +374,11 @@ impl Content {
                 bodies.remove(&seq);
             }
         }
+    }
+
+    /// Takes the lists of the messages of subjects that the stream no longer keeps, to free them in parts.
+    pub(super) fn discard_chains(&mut self, chains: Option<Chains>) {
+        self.discarded.add_chains(chains);
     }
 
     /// Takes the collections of earlier contents, which the caller frees in parts, because it drops this

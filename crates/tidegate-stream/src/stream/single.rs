@@ -741,7 +741,8 @@ impl Stream {
             let blocks = self.content.index.blocks_from(StreamSeq::ZERO);
             let messages =
                 blocks.flat_map(|b| b.live().iter().map(|bit| (b.seq(bit), b.subject(bit))));
-            self.content.subjects.set_chained(chained, messages);
+            let old = self.content.subjects.set_chained(chained, messages);
+            self.content.discard_chains(old);
         }
     }
 

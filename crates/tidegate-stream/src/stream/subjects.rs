@@ -58,7 +58,8 @@ pub(super) struct Subjects {
 }
 
 /// The list of the message numbers of each subject, by the subject's number. The front of a list is the
-/// subject's oldest message.
+/// subject's oldest message. The list of a subject with one message may be empty: the bounds of the subject
+/// are this message then. So a million subjects with one message each take no memory for their lists.
 pub(super) type Chains = Chunked<VecDeque<StreamSeq>>;
 
 /// The names of a stream's subjects by number, in pages that a snapshot shares with the stream, so that it
@@ -346,10 +347,15 @@ impl Subjects {
         if stat.count == 0 {
             stat.first = seq;
         }
+        let first = stat.first;
         stat.last = seq;
         stat.count += 1;
-        if let Some(chains) = &mut self.chains {
-            chains[id as usize].push_back(seq);
+        if let Some(chains) = self.chains.as_mut().filter(|_| stat.count > 1) {
+            let chain = &mut chains[id as usize];
+            if chain.is_empty() {
+                chain.push_back(first);
+            }
+            chain.push_back(seq);
         }
     }
 
@@ -508,24 +514,31 @@ impl Subjects {
     }
 
     /// Sets whether this module keeps a list of the message numbers of each subject; `messages` yields the
-    /// stream's messages in order, from which this module builds the lists.
+    /// stream's messages in order, from which this module builds the lists. Returns the lists that it had
+    /// before, which the caller frees in parts.
     pub(super) fn set_chained(
         &mut self,
         on: bool,
         messages: impl Iterator<Item = (StreamSeq, u32)>,
-    ) {
-        self.chains = on.then(|| self.stats.iter().map(|_| VecDeque::new()).collect());
+    ) -> Option<Chains> {
+        let chains = on.then(|| self.stats.iter().map(|_| VecDeque::new()).collect());
+        let old = std::mem::replace(&mut self.chains, chains);
         let Some(chains) = &mut self.chains else {
-            return;
+            return old;
         };
         for (seq, id) in messages {
-            chains[id as usize].push_back(seq);
+            let stat = &mut self.stats[id as usize];
+            match stat.count {
+                1 => (stat.first, stat.last) = (seq, seq),
+                _ => chains[id as usize].push_back(seq),
+            }
         }
         for (chain, stat) in chains.iter().zip(self.stats.iter_mut()) {
             if let (Some(first), Some(last)) = (chain.front(), chain.back()) {
                 (stat.first, stat.last) = (*first, *last);
             }
         }
+        old
     }
 
     /// Returns the size of the stream's subjects in memory, in bytes, for the stream's report of the memory
@@ -552,9 +565,13 @@ impl Subjects {
             assert_eq!(self.find(name), Some(id));
             if let Some(chains) = &self.chains {
                 let chain = &chains[id as usize];
-                assert_eq!(chain.len(), stat.count as usize);
-                assert_eq!(chain.front(), Some(&stat.first));
-                assert_eq!(chain.back(), Some(&stat.last));
+                if chain.is_empty() {
+                    assert_eq!((stat.count, stat.first), (1, stat.last));
+                } else {
+                    assert_eq!(chain.len(), stat.count as usize);
+                    assert_eq!(chain.front(), Some(&stat.first));
+                    assert_eq!(chain.back(), Some(&stat.last));
+                }
             }
         }
         assert_eq!(used + self.free.len(), self.stats.len());
