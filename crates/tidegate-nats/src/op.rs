@@ -82,6 +82,10 @@ pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8])
 /// The least number of bytes of headers and payload together for which outboxes share one copy. Each outbox
 /// keeps an entry for a shared copy, and the entry takes more memory than a copy of a smaller payload.
 const SHARED_BYTES_MIN: usize = 128;
+/// The least number of bytes of headers and payload together for which outboxes share one copy even if they
+/// are short. A copy of such a payload for each receiver would take the server longer than an entry, and
+/// more memory: a thousand copies of 60 kB take 60 MB.
+pub const SHARED_ALWAYS_BYTES: usize = 16 * 1024;
 
 /// Writes one message to its receivers: the server prepares the message once, and writes it for each
 /// receiver. A `Delivery` keeps its buffers from one message to the next, so that a message costs no
@@ -133,9 +137,10 @@ impl Delivery {
         out.append(&[&self.head, sid, &self.tail, headers, payload, b"\r\n"]);
     }
 
-    /// Appends the prepared message like [`write`](Self::write). If the message has `several` receivers and
-    /// is not small, and at least [`CHUNK_BYTES`] already wait in `out`, appends only a reference to one
-    /// copy that the receivers' outboxes share, because slow receivers would otherwise take much memory.
+    /// Appends the prepared message like [`write`](Self::write), or only a reference to one copy that the
+    /// receivers' outboxes share, because slow receivers would otherwise take much memory: if the message has
+    /// `several` receivers and is large, or is not small and at least [`CHUNK_BYTES`] already wait in `out`.
+    /// Returns the number of bytes of headers and payload that it has copied for this receiver.
     #[inline]
     pub fn write_copy(
         &mut self,
@@ -144,16 +149,22 @@ impl Delivery {
         headers: &[u8],
         payload: &[u8],
         several: bool,
-    ) {
+    ) -> usize {
         let len = headers.len() + payload.len();
-        if !several || out.len() < CHUNK_BYTES || len < SHARED_BYTES_MIN {
-            return self.write(out, sid, headers, payload);
+        let shares = match out.len() < CHUNK_BYTES {
+            true => len >= SHARED_ALWAYS_BYTES,
+            false => len >= SHARED_BYTES_MIN,
+        };
+        if !several || !shares {
+            self.write(out, sid, headers, payload);
+            return len;
         }
         let copy = || [headers, payload].concat().into();
         let shared = self.shared.get_or_insert_with(copy).clone();
         out.append(&[&self.head, sid, &self.tail]);
         out.append_shared(shared);
         out.append(&[b"\r\n"]);
+        0
     }
 }
 
@@ -242,6 +253,31 @@ mod tests {
             d.write_copy(&mut shared, b"1", headers, &payload, true);
             assert_eq!(copied.to_vec(), shared.to_vec());
             assert!(shared.slices().count() > copied.slices().count());
+        }
+    }
+
+    /// Counts the bytes that the server copies for a receiver that is not behind: none of a large message
+    /// with several receivers.
+    #[test]
+    fn receivers_share_a_large_payload_at_once() {
+        for (len, several, copied) in [
+            (SHARED_ALWAYS_BYTES - 1, true, SHARED_ALWAYS_BYTES - 1),
+            (SHARED_ALWAYS_BYTES, false, SHARED_ALWAYS_BYTES),
+            (SHARED_ALWAYS_BYTES, true, 0),
+        ] {
+            let payload = vec![b'p'; len];
+            let message = Publish {
+                subject: b"a",
+                reply: None,
+                headers: None,
+                payload: &payload,
+            };
+            let mut d = Delivery::default();
+            d.prepare(&message, true);
+            let (mut whole, mut out) = (Outbox::default(), Outbox::default());
+            d.write(&mut whole, b"1", b"", &payload);
+            assert_eq!(d.write_copy(&mut out, b"1", b"", &payload, several), copied);
+            assert_eq!(whole.to_vec(), out.to_vec());
         }
     }
 

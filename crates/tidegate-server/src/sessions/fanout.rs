@@ -17,6 +17,7 @@ use tidegate_nats::system::outer;
 
 use super::dirty::Dirty;
 use super::routes::Peers;
+use super::spreading::BYTES_A_RECEIVER;
 use super::traces::Notes;
 use crate::party::{ClientKey, Party, PerClient};
 
@@ -164,6 +165,9 @@ pub(super) struct Fanout<'a, 'm> {
     /// The number of copies of the message that this delivery has put into clients' outboxes so far, for the
     /// node's counts.
     pub(super) copies: u64,
+    /// The number of bytes of headers and payload that this delivery has copied into clients' outboxes, which
+    /// bounds a part of it. Outboxes share the payload of a large message, and do not copy it.
+    pub(super) copied: usize,
     /// The backlog of the fullest receiver of the message in bytes, with this message. By it streams decide
     /// if they send more.
     pub(super) pending_bytes: usize,
@@ -173,7 +177,8 @@ pub(super) struct Fanout<'a, 'm> {
 }
 
 impl Fanout<'_, '_> {
-    /// Delivers the message to at most `limit` further subscriptions or queue groups of `matches`. Returns
+    /// Delivers the message to at most `limit` further subscriptions or queue groups of `matches`, or to
+    /// fewer if copies of the message take long: [`BYTES_A_RECEIVER`] count as much as a receiver. Returns
     /// whether all of them have had their turn, so that the delivery is complete.
     #[inline]
     pub(super) fn deliver_part(
@@ -184,25 +189,27 @@ impl Fanout<'_, '_> {
     ) -> bool {
         self.several = matches.plain.len() > 1;
         if self.came.is_none_or(|came| came.plain) {
-            let left = &matches.plain[reached.plain..];
-            let part = &left[..left.len().min(limit)];
-            for sub in part {
+            let (left, copied) = (&matches.plain[reached.plain..], self.copied);
+            let mut spent = 0;
+            for (n, sub) in (1..).zip(left) {
+                if spent >= limit {
+                    return false;
+                }
                 reached.any |= self.deliver(*sub);
+                reached.plain += 1;
+                spent = n + (self.copied - copied) / BYTES_A_RECEIVER;
             }
-            reached.plain += part.len();
-            limit -= part.len();
-            if part.len() < left.len() {
-                return false;
-            }
+            limit = limit.saturating_sub(spent);
         }
         while reached.groups < matches.groups_len() {
             if limit == 0 {
                 return false;
             }
-            limit -= 1;
+            let copied = self.copied;
             let group = matches.group(reached.groups);
             reached.any |= self.deliver_to_group(&group, &mut reached.served);
             reached.groups += 1;
+            limit = limit.saturating_sub(1 + (self.copied - copied) / BYTES_A_RECEIVER);
         }
         reached.any |= self.deliver_to_ended(matches, reached.served);
         true
@@ -260,7 +267,7 @@ impl Fanout<'_, '_> {
         }
         if self.message.headers.is_none() || session.options.headers {
             let headers = self.message.header_block();
-            self.whole.write_copy(
+            self.copied += self.whole.write_copy(
                 &mut session.out,
                 &sub.sid,
                 headers,
@@ -271,7 +278,7 @@ impl Fanout<'_, '_> {
             if !std::mem::replace(&mut self.bare_ready, true) {
                 self.bare.prepare(self.message, false);
             }
-            self.bare.write_copy(
+            self.copied += self.bare.write_copy(
                 &mut session.out,
                 &sub.sid,
                 b"",

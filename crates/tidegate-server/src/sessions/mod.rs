@@ -697,7 +697,7 @@ impl Node {
             asks,
             wants,
         };
-        if from.is_some() && lent.matches.len() > spreading::at_once() {
+        if from.is_some() && spreading::is_divided(lent.matches.len(), message.size()) {
             if let Some(notes) = &mut self.tracing {
                 let subs = &self.subs;
                 let owner = |sub| subs.get(sub as usize).map(|sub: &Subscription| sub.owner);
@@ -715,7 +715,8 @@ impl Node {
         fanout.deliver_part(&lent.matches, &mut reached, usize::MAX);
         let routed = fanout.send_to_peers();
         let (copies, behind, pending_bytes) = (fanout.copies, fanout.behind, fanout.pending_bytes);
-        self.count_copies(copies, routed, message.size() as u64);
+        let copied = fanout.copied;
+        self.count_copies(copies, routed, message.size() as u64, copied);
         self.sublist.put_back(lent);
         self.settle(now, from, behind);
         reached.any.then_some(pending_bytes)
@@ -756,15 +757,18 @@ impl Node {
             slow: &mut self.slow,
             tracing: self.tracing.as_deref_mut(),
             copies: 0,
+            copied: 0,
             pending_bytes: 0,
             behind: None,
         }
     }
 
     /// Counts the copies of a message for clients (`copies`) and for peers (`routed`), for the monitor and
-    /// for the decision when the driver writes.
-    fn count_copies(&mut self, copies: u64, routed: u64, size: u64) {
+    /// for the decision when the driver writes. `copied` is the number of bytes that the node has copied for
+    /// clients.
+    fn count_copies(&mut self, copies: u64, routed: u64, size: u64, copied: usize) {
         spend(Work::Copy, copies + routed);
+        spend(Work::CopyByte, copied as u64 + routed * size);
         self.stats.traffic.out_msgs += copies;
         self.stats.traffic.out_bytes += copies * size;
         self.stats.routed_out += routed;

@@ -2,7 +2,8 @@
 //! its clients.
 //!
 //! A copy costs a fraction of a microsecond, and a message may have a million receivers. So the node delivers
-//! such a message to [`PART`] receivers at a time, and several such messages take turns. Until the last part
+//! such a message to [`PART`] receivers at a time, or to fewer if the copies are long, and several such
+//! messages take turns. Until the last part
 //! the node reads nothing from the publisher, so that each subscriber gets the publisher's messages in their
 //! order. A subscription that ends during the delivery gets no copy, and neither does a subscription that
 //! began after the message.
@@ -14,6 +15,7 @@ use std::collections::VecDeque;
 
 use tidegate::Time;
 use tidegate_cluster::wire::Routed;
+use tidegate_nats::op::SHARED_ALWAYS_BYTES;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
 
@@ -29,6 +31,9 @@ use crate::party::Party;
 pub(super) const AT_ONCE: usize = 512;
 #[cfg(test)]
 pub(super) const AT_ONCE: usize = 2;
+/// The number of copied bytes of a message that count as much as one receiver, because they take about as
+/// long.
+pub(super) const BYTES_A_RECEIVER: usize = 4096;
 /// The number of receivers to which the node delivers a part of a divided message.
 const PART: usize = AT_ONCE / 2;
 /// The greatest number of parts, of all divided deliveries together, that the node delivers in one turn, so
@@ -118,13 +123,15 @@ impl Owned {
     }
 }
 
-/// Returns the most receivers that a message reaches within one call of the node: [`AT_ONCE`], or all if a
-/// simulation turns the division off.
-pub(super) fn at_once() -> usize {
-    match cures().spreading {
-        true => AT_ONCE,
-        false => usize::MAX,
-    }
+/// Returns whether the node divides the delivery of a message of `bytes` bytes to `receivers` receivers,
+/// because it would take longer than a delivery of an empty message to [`AT_ONCE`] receivers. A simulation
+/// may turn the division off.
+pub(super) fn is_divided(receivers: usize, bytes: usize) -> bool {
+    let copied = match bytes < SHARED_ALWAYS_BYTES {
+        true => bytes,
+        false => 0,
+    };
+    cures().spreading && receivers * (1 + copied / BYTES_A_RECEIVER) > AT_ONCE
 }
 
 impl Spreading {
@@ -238,12 +245,13 @@ impl Node {
         let all = fanout.deliver_part(&spread.matches, &mut spread.reached, limit);
         let routed = if all { fanout.send_to_peers() } else { 0 };
         let (copies, behind, pending) = (fanout.copies, fanout.behind, fanout.pending_bytes);
+        let copied = fanout.copied;
         if let Some(peers) = &mut self.peers {
             spread.chosen = peers.take_chosen();
         }
         let fresh = copies - spread.copies;
         spread.copies = copies;
-        self.count_copies(fresh, routed, message.size() as u64);
+        self.count_copies(fresh, routed, message.size() as u64, copied);
         self.settle(now, sender.from, behind);
         (all, pending)
     }

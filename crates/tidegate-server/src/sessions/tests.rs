@@ -185,6 +185,43 @@ fn a_message_reaches_many_receivers_in_parts() {
     );
 }
 
+/// Counts the bytes that the node copies at once: a long message reaches fewer receivers at a time than a
+/// short one. Receivers share a payload that is longer still, so that message reaches as many as a short one.
+#[test]
+fn a_part_of_a_delivery_is_bounded_in_bytes_too() {
+    let now = Time::from_nanos(1);
+    for (len, first) in [
+        (1, spreading::AT_ONCE),
+        (spreading::BYTES_A_RECEIVER, 1),
+        (3 * spreading::BYTES_A_RECEIVER, 1),
+        (8 * spreading::BYTES_A_RECEIVER, spreading::AT_ONCE),
+    ] {
+        let mut node = Node::new(Settings::default(), Info::default(), 1);
+        let publisher = accept(&mut node);
+        let receivers: Vec<ClientKey> = (0..5).map(|_| accept(&mut node)).collect();
+        for key in &receivers {
+            let subscribe = b"CONNECT {\"verbose\":false}\r\nSUB a 1\r\n";
+            node.handle_received(now, *key, subscribe, ANY);
+        }
+        let (head, payload) = (format!("PUB a {len}\r\n"), "x".repeat(len));
+        let text = format!("CONNECT {{\"verbose\":false}}\r\n{head}{payload}\r\n");
+        node.handle_received(now, publisher, text.as_bytes(), ANY);
+        let reached = |node: &Node| {
+            let reached = receivers.iter().filter(|k| !node.outbox(**k).is_empty());
+            reached.count()
+        };
+        assert_eq!(reached(&node), first, "{len} bytes");
+        while node.is_spreading() {
+            node.handle_timeouts(now);
+        }
+        let expected = format!("MSG a 1 {len}\r\n{payload}\r\n");
+        for key in &receivers {
+            assert!(node.outbox(*key).to_vec() == expected.as_bytes());
+        }
+        node.check_invariants();
+    }
+}
+
 /// A client with many subscriptions leaves while another one publishes to them: it gets nothing more, a queue
 /// group's message goes to the member that stays, and no new connection gets its key.
 #[test]
