@@ -365,6 +365,15 @@ impl Store {
         members.map(|m| m.live.take_reclaimed()).sum()
     }
 
+    /// Subtracts all messages that streams removed together from their segments at once, for a simulation
+    /// that shows the harm of that.
+    #[cfg(feature = "sim")]
+    pub fn reclaim_all(&mut self) {
+        for member in self.members.iter_mut() {
+            member.live.reclaim(usize::MAX);
+        }
+    }
+
     /// Does one job of each of the store's threads on the calling thread, for simulations without threads.
     /// Returns whether a job waited.
     #[cfg(feature = "sim")]

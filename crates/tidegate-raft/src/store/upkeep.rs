@@ -285,7 +285,10 @@ impl Store {
             self.bound_held(at);
             self.renew(at);
             let live = &mut self.members[at].live;
+            let waited = live.is_reclaiming();
             live.reclaim(RECLAIMED_AT_ONCE);
+            // The release waited for the end of this work.
+            self.review |= waited && !live.is_reclaiming();
             self.review |= live.poll_review(self.options.segment_bytes / 4);
         }
         self.look_at_quota();
@@ -348,7 +351,9 @@ impl Store {
     }
 
     fn release(&mut self) {
-        if self.holds() {
+        // While removed messages wait to be subtracted from their segments, the release of one segment would
+        // have to subtract all of them at once. Without the release that takes a bounded time a turn.
+        if self.holds() || self.members.iter().any(|m| m.live.is_reclaiming()) {
             return;
         }
         let bound = self.bound();

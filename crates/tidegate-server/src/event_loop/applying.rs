@@ -21,6 +21,8 @@ use tidegate_raft::store::{
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{AccountLimits, Place, Streams};
+#[cfg(feature = "sim")]
+use tidegate_stream::stream::{Bulk, Effect};
 
 use super::clock::{LoopClock, wall_clock_us};
 use super::peers::Peers;
@@ -298,6 +300,10 @@ impl Server {
         }
         self.committing.note_rest(store);
         propose(node, store, &self.clock);
+        #[cfg(feature = "sim")]
+        if !crate::cures::cures().reclaiming {
+            store.reclaim_all();
+        }
         store.poll()?;
         #[cfg(feature = "sim")]
         spend(Work::Reclaim, store.take_reclaimed());
@@ -307,6 +313,8 @@ impl Server {
                     spend(Work::Entry, 1);
                     spend(Work::EntryByte, committed.data.len() as u64);
                     let effects = node.handle_committed(at, now, committed)?;
+                    #[cfg(feature = "sim")]
+                    spend(Work::Remove, removed_together(effects));
                     account(effects, store.live_mut(at));
                 }
                 Due::Relocated(moved) => {
@@ -411,6 +419,17 @@ impl Server {
         }
         Ok(store.close()?)
     }
+}
+
+/// Returns the number of messages that an entry removed one by one, for the costs of a simulation. The
+/// removal of all messages of a stream looks at no message.
+#[cfg(feature = "sim")]
+fn removed_together(effects: &[Effect]) -> u64 {
+    let purged = effects.iter().filter_map(|effect| match effect {
+        Effect::Purged { messages, .. } => Some(messages),
+        _ => None,
+    });
+    purged.filter(|m| !m.is_of_all()).map(Bulk::len).sum()
 }
 
 /// Proposes the gathered entries of all groups, as far as the groups accept them, so that they reach the log
