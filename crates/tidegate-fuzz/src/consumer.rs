@@ -102,7 +102,7 @@ pub fn run(input: &[u8]) {
         let now = 2 + i as u64;
         consumer.handle_pull(now, b"r", line, &mut Nowhere);
         consumer.prepare(now, 20, &mut Ten, &mut Nowhere);
-        consumer.deliver(now, 20, &mut Ten, &mut Nowhere);
+        consumer.deliver(now, &mut 20, &mut Ten, &mut Nowhere);
         let seq = line.first().map_or(1, |b| u64::from(b % 12));
         let numbers = AckNumbers {
             deliveries: 1,

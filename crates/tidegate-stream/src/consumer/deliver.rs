@@ -54,11 +54,12 @@ enum Flow {
 
 impl Consumer {
     /// Delivers messages to the receivers, at most `budget` of them, so that other consumers get their turn.
-    /// Does nothing before the consumer is prepared.
+    /// Subtracts the messages at which it has looked from the budget, which a caller may share among
+    /// consumers. Does nothing before the consumer is prepared.
     pub fn deliver(
         &mut self,
         now: u64,
-        budget: usize,
+        budget: &mut usize,
         source: &mut impl Source,
         sink: &mut impl Sink,
     ) -> Progress {
@@ -72,10 +73,11 @@ impl Consumer {
             }
             Receiver::Push(push) => push.ready(sink),
         };
-        for _ in 0..budget {
+        while *budget > 0 {
             if sink.is_full() {
                 return Progress::More;
             }
+            *budget -= 1;
             match self.step(now, &mut ready, source, sink) {
                 Flow::On => {}
                 Flow::Stop(progress) => return progress,

@@ -25,6 +25,8 @@ use super::live::{Live, Seen, Unread};
 use super::preparing::SUBJECTS_A_TURN;
 use super::resets::Resets;
 use super::unlogged::lasts_us;
+use crate::cost::{Work, spend};
+use crate::cures::{cures, part};
 use crate::streams::context::Context;
 use crate::streams::events::Advised;
 use crate::streams::outcome::Then;
@@ -34,6 +36,12 @@ use crate::streams::{JetStream, Messages, Voice};
 /// The limit on the number of messages that one consumer delivers in a turn, so that the other consumers also
 /// get their turn.
 const BUDGET: usize = 1024;
+/// The limit on the number of messages that all consumers of a group together deliver in a turn, so that no
+/// turn takes long. A consumer that the node serves counts as one more.
+const STEPS_A_TURN: usize = if cfg!(test) { 40 } else { 2 * BUDGET };
+/// The limit on the number of consumers with timers that a turn handles, so that a hundred thousand timers at
+/// one moment do not make it long.
+const TIMERS_A_TURN: usize = if cfg!(test) { 8 } else { 1024 };
 
 /// Keeps the consumers of one group's streams that this node serves, with the indexes by which the node finds
 /// them.
@@ -50,7 +58,8 @@ pub(crate) struct Consumers {
     away: BTreeSet<(Box<[u8]>, Key)>,
     /// The consumers that have work, so that the node must serve them in this turn or the next one.
     due: Vec<Key>,
-    /// The consumers that the node has still to serve in this turn; empty between turns.
+    /// The consumers that the node has still to serve, in this turn or, if the turn has done its share, first
+    /// of all in the next one.
     serving: VecDeque<Key>,
     /// The consumers that the node must serve in a later turn, after the store has read a message or a
     /// connection has written bytes.
@@ -68,6 +77,8 @@ pub(crate) struct Consumers {
     /// The number of subjects that consumers may still look at in this turn to find their first messages. The
     /// bound keeps turns short.
     subjects_left: usize,
+    /// The number of messages that consumers may still deliver in this turn, see [`STEPS_A_TURN`].
+    steps_left: usize,
 }
 
 impl Consumers {
@@ -273,8 +284,18 @@ impl Consumers {
         self.waiting.clear();
     }
 
-    pub(crate) const fn is_busy(&self) -> bool {
-        !self.due.is_empty()
+    /// Returns the number of entries in the lists and indexes of consumers, for a simulation that looks for
+    /// entries which deletions leave.
+    #[cfg(feature = "sim")]
+    pub(crate) fn items(&self) -> usize {
+        let by_stream = self.names.len() + self.interests.len() + self.unlogged.len();
+        let by_subject = self.pushed.len() + self.away.len();
+        let lists = self.due.len() + self.serving.len() + self.waiting.len() + self.timers.len();
+        self.live.len() + by_stream + by_subject + lists
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.due.is_empty() || !self.serving.is_empty()
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -757,28 +778,40 @@ impl JetStream {
     }
 
     /// Begins the turn of the consumers: wakes the consumers with a timer that is due, and lists the
-    /// consumers that the node serves in this turn.
+    /// consumers that the node serves in this turn. If the last turn has left some, the node serves these
+    /// first.
     pub(crate) fn begin_consumers(&mut self, cx: &mut Context<'_>, now: Time) {
-        while let Some((at, key)) = self.consumers.timers.first().copied()
-            && at <= now
-        {
+        for _ in 0..part(cures().deliveries, TIMERS_A_TURN) {
+            let first = self.consumers.timers.first().copied();
+            let Some((_, key)) = first.filter(|(at, _)| *at <= now) else {
+                break;
+            };
             self.consumers.arm(key, Time::NEVER);
             self.with_consumer(cx, now, key, |live, voice| {
                 let wall_us = voice.wall_us;
                 live.consumer.handle_timeouts(wall_us, voice);
             });
         }
-        for key in std::mem::take(&mut self.consumers.waiting) {
-            self.consumers.wake(key);
+        // The node serves all consumers of a round before it begins the next round. Otherwise consumers that
+        // wait for the store would take turns without end, and the loop would not sleep meanwhile.
+        if self.consumers.serving.is_empty() {
+            for key in std::mem::take(&mut self.consumers.waiting) {
+                self.consumers.wake(key);
+            }
+            self.consumers.serving.extend(self.consumers.due.drain(..));
         }
-        debug_assert!(self.consumers.serving.is_empty(), "the last turn is over");
-        self.consumers.subjects_left = SUBJECTS_A_TURN;
-        self.consumers.serving.extend(self.consumers.due.drain(..));
+        self.consumers.steps_left = part(cures().deliveries, STEPS_A_TURN);
+        self.consumers.subjects_left = part(cures().searching, SUBJECTS_A_TURN);
     }
 
     /// Returns the next consumer that the node must serve in this turn. Each consumer comes once in a turn,
-    /// so that no consumer holds up the others.
+    /// so that no consumer holds up the others. A turn that has done its share leaves the rest to the next
+    /// one.
     pub(crate) fn next_consumer(&mut self) -> Option<Key> {
+        if self.consumers.steps_left == 0 {
+            return None;
+        }
+        self.consumers.steps_left -= 1;
         self.consumers.serving.pop_front()
     }
 
@@ -811,11 +844,15 @@ impl JetStream {
         let (unprepared, subjects) = (!live.consumer.is_prepared(), self.consumers.subjects_left);
         if unprepared && subjects > 0 {
             self.consumers.subjects_left = 0;
+            let all = stream.state().num_subjects;
+            spend(Work::Search, all.min(subjects as u64));
             live.consumer
                 .prepare(wall_us, subjects, &mut source, &mut voice);
         }
         let prepared = unprepared && live.consumer.is_prepared();
         let resets = !live.resets.is_empty();
+        let mut budget = BUDGET.min(self.consumers.steps_left.max(1));
+        let budgeted = budget;
         let progress = match (resets, unprepared) {
             // The clients that wait for the consumer's state get the answer before the first delivery, so
             // that they see the count of all pending messages.
@@ -823,8 +860,11 @@ impl JetStream {
             (true, false) => Progress::Idle,
             (false, false) => live
                 .consumer
-                .deliver(wall_us, BUDGET, &mut source, &mut voice),
+                .deliver(wall_us, &mut budget, &mut source, &mut voice),
         };
+        let steps = budgeted - budget;
+        self.consumers.steps_left = self.consumers.steps_left.saturating_sub(steps);
+        spend(Work::Deliver, 1 + steps as u64);
         let (id, abandoned) = (live.stream, live.consumer.is_abandoned(wall_us));
         let wanted = source.wanted;
         cx.outputs.read(wanted);

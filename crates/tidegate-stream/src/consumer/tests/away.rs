@@ -58,7 +58,7 @@ impl World {
 
     fn deliver(&mut self) {
         self.consumer
-            .deliver(self.now, 100, &mut self.stream, &mut self.net);
+            .deliver(self.now, &mut 100, &mut self.stream, &mut self.net);
         self.consumer.check_invariants(&mut self.stream);
     }
 

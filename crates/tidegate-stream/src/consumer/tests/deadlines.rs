@@ -33,7 +33,7 @@ impl World {
         self.consumer
             .handle_pull(now, b"to", body.as_bytes(), &mut self.net);
         self.consumer
-            .deliver(now, 100, &mut self.stream, &mut self.net);
+            .deliver(now, &mut 100, &mut self.stream, &mut self.net);
     }
 }
 

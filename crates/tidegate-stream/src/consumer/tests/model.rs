@@ -431,7 +431,7 @@ impl World {
         prepare(self.now, &mut self.consumer, &mut self.stream);
         while self
             .consumer
-            .deliver(self.now, 3, &mut self.stream, &mut self.net)
+            .deliver(self.now, &mut 3, &mut self.stream, &mut self.net)
             == Progress::More
         {
             calls += 1;

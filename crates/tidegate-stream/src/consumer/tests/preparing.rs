@@ -95,7 +95,7 @@ impl World {
         }
         assert_eq!(
             self.consumer
-                .deliver(NOW, 9, &mut self.stream, &mut self.net),
+                .deliver(NOW, &mut 9, &mut self.stream, &mut self.net),
             Progress::More
         );
         assert!(
@@ -111,7 +111,7 @@ impl World {
         let body = br#"{"batch":1000,"no_wait":true}"#;
         self.consumer.handle_pull(NOW, b"all", body, &mut self.net);
         self.consumer
-            .deliver(NOW, 1000, &mut self.stream, &mut self.net);
+            .deliver(NOW, &mut 1000, &mut self.stream, &mut self.net);
         let sent = self.net.sent.iter().filter_map(|sent| match sent {
             Sent::Message { numbers, .. } => Some(numbers.stream_seq),
             _ => None,
@@ -145,7 +145,7 @@ proptest! {
             world.prepare(2);
         }
         // The consumer first answers the pulls that have waited for the search.
-        world.consumer.deliver(NOW, 1000, &mut world.stream, &mut world.net);
+        world.consumer.deliver(NOW, &mut 1000, &mut world.stream, &mut world.net);
         let mut sent: Vec<StreamSeq> = world.net.sent.iter().filter_map(|sent| match sent {
             Sent::Message { numbers, .. } => Some(numbers.stream_seq),
             _ => None,

@@ -164,7 +164,7 @@ impl Script {
             while !c.is_prepared() {
                 c.prepare(now, 1, &mut s.stream, &mut s.net);
             }
-            while c.deliver(now, 100, &mut s.stream, &mut s.net) == Progress::More {}
+            while c.deliver(now, &mut 100, &mut s.stream, &mut s.net) == Progress::More {}
         });
     }
 

@@ -98,3 +98,49 @@ fn subscriptions_find_the_consumers_that_wait_for_them_and_no_others() {
         assert_eq!(all.awaiting(pattern.as_bytes()), keys, "{pattern}");
     }
 }
+
+/// Counts the messages that many consumers deliver in each turn: together they deliver no more than a turn's
+/// share, they take turns, and each message arrives once.
+#[test]
+fn many_consumers_share_the_deliveries_of_a_turn() {
+    const CONSUMERS: usize = 12;
+    const MESSAGES: usize = 30;
+    let mut w = World::of(3);
+    w.create(0, "A", 1);
+    let owner = w.owner_of("A");
+    for n in 0..MESSAGES {
+        w.publish(owner, &format!("a.{n}"), "r.p", "x");
+    }
+    w.settle();
+    w.heard(owner);
+    for n in 0..CONSUMERS {
+        let create = json!({"stream_name": "A",
+            "config": {"durable_name": format!("D{n}"), "ack_policy": "none"}});
+        let made = w.ask(owner, &format!("CONSUMER.DURABLE.CREATE.A.D{n}"), &create);
+        assert_eq!(made["num_pending"], MESSAGES, "{made}");
+    }
+    let body = r#"{"batch":30,"no_wait":true}"#;
+    for n in 0..CONSUMERS {
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.A.D{n}");
+        w.publish(owner, &subject, &format!("r.d{n}"), body);
+    }
+    let mut counts = [0; CONSUMERS];
+    let mut turns = 0;
+    while counts.iter().sum::<usize>() < CONSUMERS * MESSAGES {
+        w.turn();
+        turns += 1;
+        assert!(turns < 100, "{counts:?}");
+        let heard = w.heard(owner);
+        let mut of_turn = 0;
+        for (n, count) in counts.iter_mut().enumerate() {
+            let delivered = heard.matches(&format!("$JS.ACK.A.D{n}.")).count();
+            (*count, of_turn) = (*count + delivered, of_turn + delivered);
+        }
+        assert!(of_turn <= super::STEPS_A_TURN, "{of_turn} in a turn");
+    }
+    assert_eq!(counts, [MESSAGES; CONSUMERS]);
+    // 360 messages and the consumers themselves need that many shares at least.
+    assert!(turns > CONSUMERS * MESSAGES / super::STEPS_A_TURN);
+    w.settle();
+    assert_eq!(w.heard(owner).matches("$JS.ACK").count(), 0);
+}
