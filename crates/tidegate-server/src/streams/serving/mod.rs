@@ -7,6 +7,7 @@ pub(crate) mod interest;
 pub(crate) mod live;
 pub(crate) mod preparing;
 pub(crate) mod resets;
+pub(crate) mod taking_up;
 pub(crate) mod unlogged;
 
 /// The id by which this node knows a consumer. No later consumer gets the id again.

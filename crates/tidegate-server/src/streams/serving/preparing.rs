@@ -14,7 +14,7 @@ use crate::streams::JetStream;
 use crate::streams::context::Context;
 
 /// The number of subjects that the consumers of a group look at in one turn, so that no turn takes long.
-pub(super) const SUBJECTS_A_TURN: usize = if cfg!(test) { 3 } else { 4096 };
+pub(super) const SUBJECTS_A_TURN: usize = if cfg!(test) { 3 } else { 2048 };
 /// The most requests for the state of one consumer that wait; the node refuses more, so that they take
 /// bounded memory.
 const QUESTIONS_MAX: usize = 64;
