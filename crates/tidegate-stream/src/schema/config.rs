@@ -445,8 +445,8 @@ pub struct ConsumerConfig {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// A description of the consumer for people. The server only stores the description and returns it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub description: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub description: Box<str>,
     /// The rule that chooses the first message that the consumer delivers, for example the first one or the
     /// next one of the stream.
     pub deliver_policy: DeliverPolicy,
@@ -490,8 +490,8 @@ pub struct ConsumerConfig {
     pub rate_limit_bps: u64,
     /// The percentage of acknowledgements for which the consumer publishes an advisory, such as `30%`; empty
     /// means none. Operators watch the speed of receivers by them.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub sample_freq: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub sample_freq: Box<str>,
     /// The limit on the pull requests that wait at the consumer; 0 in a request for a pull consumer means
     /// 512. The consumer refuses further pulls.
     #[serde(skip_serializing_if = "is_zero")]
@@ -526,8 +526,8 @@ pub struct ConsumerConfig {
     pub deliver_subject: String,
     /// The queue group to which a push consumer delivers: one member gets each message. Empty for no group.
     /// The members share the work.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub deliver_group: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub deliver_group: Box<str>,
     /// The time without a delivery after which a push consumer sends a heartbeat, in nanoseconds; 0 means
     /// never. By heartbeats the receiver knows that the consumer is alive.
     #[serde(skip_serializing_if = "is_zero")]

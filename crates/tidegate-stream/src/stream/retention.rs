@@ -64,8 +64,16 @@ impl Stream {
 
     /// Adds a consumer, or replaces the consumer with this name, and keeps the index of the consumers'
     /// filters up to date.
-    pub(super) fn put_consumer(&mut self, name: &str, consumer: StreamConsumer) {
+    pub(super) fn put_consumer(&mut self, name: &str, mut consumer: StreamConsumer) {
         self.take_consumer(name);
+        // A stream may have a hundred thousand consumers that clients have not used yet, and most of them
+        // begin in the same state. So a consumer shares the state of another one until it changes.
+        if consumer.state.is_at_rest()
+            && let Some(other) = self.consumers.values().next_back()
+            && other.state == consumer.state
+        {
+            consumer.state = Arc::clone(&other.state);
+        }
         if self.keeps_for_consumers() {
             self.wanted.add(name, &consumer.config);
         }

@@ -82,7 +82,7 @@ impl JetStream {
                 metadata.insert(DIRECTORY, &self.directory_index(cx).to_string());
                 let config = ConsumerConfig {
                     name: name.clone(),
-                    description: "keeps messages for a mirror or a source".to_owned(),
+                    description: "keeps messages for a mirror or a source".into(),
                     ack_policy: AckPolicy::Explicit,
                     max_deliver: -1,
                     max_ack_pending: -1,
