@@ -10,6 +10,7 @@ use tidegate::Time;
 use tidegate_raft::store::Fetch;
 use tidegate_stream::api::answer::{self, Kind};
 use tidegate_stream::api::direct::{Index, Part, Reading};
+use tidegate_stream::api::status;
 use tidegate_stream::consumer::Message;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::StreamNumber;
@@ -22,6 +23,9 @@ use super::{JetStream, Messages, Voice};
 /// The limit on the number of clients' requests for stored messages that wait. The node refuses more, so that
 /// waiting requests take bounded memory.
 const READS_MAX: usize = 16 * 1024;
+/// The limit on the number of requests that the node ends in one turn, so that no turn takes long if
+/// the store has read the messages of many requests.
+const ENDED_A_TURN: usize = if cfg!(test) { 8 } else { 256 };
 /// The number of bytes in the outbox of a client's connection above which the streams send this client no
 /// further messages until the connection has written some, so that a slow client does not fill the node's
 /// memory.
@@ -30,7 +34,12 @@ pub(super) const BEHIND_BYTES: usize = 4 * 1024 * 1024;
 /// The requests of clients for stored messages that the node has not answered completely, in the order in
 /// which the node answers them.
 #[derive(Debug, Default)]
-pub(super) struct Reads(VecDeque<Read>);
+pub(super) struct Reads {
+    waiting: VecDeque<Read>,
+    /// True if the node has ended its work on the requests in this turn before it has looked at all of them,
+    /// so that the event loop starts another turn.
+    more: bool,
+}
 
 /// One request of a client for stored messages, and its progress, so that the node can continue the answer in
 /// a later turn.
@@ -53,11 +62,16 @@ enum What {
 
 impl Reads {
     fn add(&mut self, read: Read) -> bool {
-        let room = self.0.len() < READS_MAX;
+        let room = self.waiting.len() < READS_MAX;
         if room {
-            self.0.push_back(read);
+            self.waiting.push_back(read);
         }
         room
+    }
+
+    /// Returns whether the node has requests to look at, so that the event loop starts another turn.
+    pub(super) const fn is_due(&self) -> bool {
+        self.more
     }
 
     /// Queues a request for messages in their stored form, for the client at `reply`. Returns whether the
@@ -101,8 +115,14 @@ impl JetStream {
     /// store read the other messages, so that a later turn can answer with them.
     pub(super) fn serve_reads(&mut self, cx: &mut Context<'_>, now: Time, messages: &dyn Messages) {
         let mut wanted = Vec::new();
-        for _ in 0..self.reads.0.len() {
-            let Some(mut read) = self.reads.0.pop_front() else {
+        let mut ended = 0;
+        self.reads.more = false;
+        for _ in 0..self.reads.waiting.len() {
+            if ended >= ENDED_A_TURN {
+                self.reads.more = true;
+                break;
+            }
+            let Some(mut read) = self.reads.waiting.pop_front() else {
                 break;
             };
             let came = match &mut read.what {
@@ -123,8 +143,9 @@ impl JetStream {
                     self.read_direct(cx, now, from, &read.reply, read.stream, reading)
                 }
             };
-            if matches!(came, Came::NotYet) {
-                self.reads.0.push_back(read);
+            match came {
+                Came::NotYet => self.reads.waiting.push_back(read),
+                Came::ToItsEnd => ended += 1,
             }
         }
         cx.outputs.read(wanted);
@@ -169,6 +190,10 @@ impl JetStream {
         let mut held = Held::default();
         loop {
             let Some(stream) = self.streams.get(stream) else {
+                // A client has deleted the stream since the request came. Without an answer the client would
+                // wait for the rest of the messages until its own timeout.
+                self.voice(cx, now)
+                    .status_to(reply, status::MESSAGE_NOT_FOUND);
                 return Came::ToItsEnd;
             };
             match cx.pending_at(reply, None) {
