@@ -104,6 +104,9 @@ pub(super) struct Pool {
     /// True while the pool takes no job. Only tests set it, to let jobs wait.
     #[cfg(test)]
     pub(super) paused: bool,
+    /// True while the pool returns no outcome. Only tests set it, to let connections end meanwhile.
+    #[cfg(test)]
+    pub(super) held: bool,
 }
 
 /// The key by which the pool finds a job that has not ended: a connection's number for the check of a
@@ -165,6 +168,8 @@ impl Pool {
             steps: 0,
             #[cfg(test)]
             paused: false,
+            #[cfg(test)]
+            held: false,
         })
     }
 
@@ -183,6 +188,8 @@ impl Pool {
             steps: 0,
             #[cfg(test)]
             paused: false,
+            #[cfg(test)]
+            held: false,
         }
     }
 
@@ -261,6 +268,10 @@ impl Pool {
 
     /// Takes the outcome of a job that has ended, for the loop; `None` if no job has ended.
     pub(super) fn poll(&mut self) -> Option<Outcome> {
+        #[cfg(test)]
+        if self.held {
+            return None;
+        }
         #[cfg(feature = "sim")]
         let simulated = self.simulated.as_mut().and_then(|t| t.poll());
         #[cfg(not(feature = "sim"))]
@@ -448,6 +459,41 @@ mod tests {
         }
         computed.extend(begins.try_iter());
         assert_eq!(computed[1..], ["right"]);
+    }
+
+    /// A client hangs up while a thread checks its password, and another client gets its key. The outcome of
+    /// the check, good or not, admits neither and closes neither, and the thread is free again.
+    #[test]
+    fn an_outcome_for_a_connection_that_is_over_concerns_no_other() {
+        for good in [true, false] {
+            let poll = mio::Poll::new().unwrap();
+            let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+            let check = |password: &str, _: &str| password == "right";
+            let mut pool = Pool::start_with(&Handle::new(waker), 1, check).unwrap();
+            let mut node = node();
+            pool.held = true;
+            let gone = log_in(&mut node, 1, if good { "right" } else { "wrong" });
+            turn(&mut pool, &mut node);
+            assert!(!pool.is_idle() && node.is_verifying(gone));
+            node.handle_closed(NOW, gone, CloseReason::ClientClosed);
+            write(&mut node);
+            let other = node.handle_accepted(NOW, ([10, 0, 0, 2], 1).into(), false, false);
+            assert_eq!(other, gone, "the other client has the key of the first");
+            let sent = node.outbox(other).len();
+            pool.held = false;
+            while !pool.is_idle() {
+                turn(&mut pool, &mut node);
+                std::thread::yield_now();
+            }
+            assert!(node.contains(other) && node.poll_closed().is_none());
+            assert_eq!(node.outbox(other).len(), sent, "the client hears nothing");
+            // The other client has to log in by itself.
+            let any = Load::new(u64::MAX, u64::MAX);
+            let connect = b"CONNECT {\"user\":\"u\",\"pass\":\"right\"}\r\n";
+            node.handle_received(NOW, other, connect, any);
+            assert!(node.is_verifying(other));
+            node.check_invariants();
+        }
     }
 
     /// A check occupies one of two threads. The pool keeps the other thread free for handshakes.
