@@ -10,7 +10,7 @@ SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help built deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book measure-tune clean
+.PHONY: help built deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim soak-loop soak-churn stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book measure-tune clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -158,6 +158,10 @@ soak-sim: ## the simulated cluster on seeds 1 to SEEDS_MAX (100,000); goes on wh
 
 soak-loop: ## simulated event loops under attacks on seeds 1 to SEEDS_MAX (100,000); goes on where it was stopped (target/loop-seeds has what is done)
 	SEEDS=1..=$(SEEDS_MAX) SEEDS_DONE=$(CURDIR)/target/loop-seeds $(CARGO) test --locked --release -p tidegate-server --features sim --test busy seeds -- --nocapture
+
+CHURN_ROUNDS ?= 20000
+soak-churn: ## streams made and deleted in a loop on simulated servers, CHURN_ROUNDS times (20,000): nothing that they keep grows
+	CHURN_ROUNDS=$(CHURN_ROUNDS) $(CARGO) test --locked --release -p tidegate-server --features sim --test busy churn -- --nocapture
 
 stream-oracle: ## the tests of streams against nats-server instead of ours: they ask for nothing it does not do
 	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test stream
