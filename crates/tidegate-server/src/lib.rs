@@ -61,6 +61,8 @@ pub use monitor::{Monitor, Options as MonitorOptions};
 // These types make the state machine without sockets public for tests and fuzz targets only. Their interface
 // may change at any time.
 #[doc(hidden)]
+pub use event_loop::report::list_connections;
+#[doc(hidden)]
 pub use party::ClientKey;
 #[doc(hidden)]
 pub use sessions::{Node, NodeStats, Received, Verify};
@@ -76,7 +78,9 @@ pub use cost::Work;
 pub use cures::Cures;
 #[cfg(feature = "sim")]
 #[doc(hidden)]
-pub use event_loop::simulation::{ClientEnd, Group, Happened, Simulation, TurnTaken};
+pub use event_loop::simulation::{
+    ClientEnd, Footprint, Group, Happened, Listing, Simulation, TurnTaken,
+};
 #[cfg(feature = "sim")]
 #[doc(hidden)]
 pub use simulated::costs::{Costs, CostsError};

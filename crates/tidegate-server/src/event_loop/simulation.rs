@@ -8,10 +8,12 @@
 //! elections that a busy loop causes.
 //!
 //! Two things are simpler than in a real server: the log's thread begins to write at the end of the turn that
-//! queued a batch, and the other threads of the store do their work between two turns.
+//! queued a batch, and the other threads of the store do their work between two turns. A server that crashes
+//! starts again on its disks in no virtual time.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use mio::Token;
@@ -21,6 +23,9 @@ use tidegate_log::Doing;
 use super::errors::{RunError, StartError};
 use super::handshakes::Waiting;
 use super::pool::{Job, Outcome, done};
+use super::report::Report;
+use super::report::details::Part;
+use super::report::query::{List, Query};
 use super::tokens::{Ready, WAKER};
 use super::turns::TurnStats;
 use super::{EVENTS_LEN, Server};
@@ -30,6 +35,7 @@ use crate::cures::{Cures, cures};
 use crate::simulated::costs::Costs;
 use crate::simulated::net::{self, connect_client};
 use crate::simulated::{self, Machine, Notice, Owner};
+use crate::streams::JetStream;
 
 /// The time after which the loop learns of work that another thread of its store has done, as a wake-up takes
 /// time on a real machine.
@@ -46,7 +52,14 @@ pub struct Simulation {
 /// One server of a simulation, with the times at which the simulation must run it.
 #[derive(Debug)]
 struct Simulated {
-    server: Server,
+    /// The server; `None` from its crash until its next start.
+    server: Option<Server>,
+    /// The address at which clients connect.
+    address: SocketAddr,
+    /// The readers of the monitor that wait for a list.
+    readers: Vec<Reader>,
+    /// The number of streams, connections and subscriptions in the lists that readers have got.
+    listed: usize,
     /// The virtual time at which the server's last turn ends. Events before it wait.
     busy_until: Time,
     /// The time at which the server takes a turn even without an event, because of its own timers.
@@ -59,6 +72,45 @@ struct Simulated {
     /// controller.
     log_at: Option<Time>,
     syncing: bool,
+}
+
+/// A reader of the monitor, which asks the server for a list a part after the other.
+#[derive(Debug)]
+struct Reader {
+    query: Query,
+    answer: Receiver<Report>,
+    so_far: Part,
+}
+
+/// A list that a reader of the monitor may ask a simulated server for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Listing {
+    /// The reader wants the client connections with their subscriptions, as at `/connz`.
+    Connections,
+    /// The reader wants all subscriptions, as at `/subsz`.
+    Subscriptions,
+    /// The reader wants the streams with their consumers, as at `/jsz`.
+    Streams,
+}
+
+/// The memory and the space that a server takes, as counts that a test compares: a loop that makes and
+/// deletes streams must leave them as they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Footprint {
+    /// The number of streams of all groups, with their entries in the directory.
+    pub streams: usize,
+    /// The number of entries in the lists and indexes that the server keeps of streams and their consumers.
+    pub items: usize,
+    /// The length of the state of all groups, as a checkpoint would store it, in bytes.
+    pub state_bytes: usize,
+    /// The length of the newest checkpoints, in bytes.
+    pub checkpoint_bytes: u64,
+    /// The number of files of the log.
+    pub segments: usize,
+    /// The space that the server's files take on its disks, in bytes.
+    pub disk_bytes: u64,
 }
 
 /// A client's end of a connection, by which the simulation's user sends and receives.
@@ -137,7 +189,10 @@ impl Simulation {
         simulated::begin(self.now, at);
         let server = Server::bind(settings)?;
         self.servers.push(Simulated {
-            server,
+            address: server.address(),
+            server: Some(server),
+            readers: Vec::new(),
+            listed: 0,
             busy_until: self.now,
             due: Some(self.now),
             events: Vec::new(),
@@ -146,6 +201,64 @@ impl Simulation {
             syncing: false,
         });
         Ok(at)
+    }
+
+    /// Ends a server at once, as the kill of its process does, and closes its connections. With `power_lost`
+    /// its disks also lose bytes that were not durable, by chance. [`Simulation::restart`] starts it again.
+    pub fn crash(&mut self, server: usize, power_lost: bool) {
+        simulated::begin(self.now, server);
+        let this = &mut self.servers[server];
+        this.server = None;
+        this.readers.clear();
+        this.events.clear();
+        (this.event_at, this.due, this.log_at) = (None, None, None);
+        this.syncing = false;
+        simulated::crash(server, power_lost);
+    }
+
+    /// Starts a server that has crashed again, on its disks.
+    ///
+    /// # Errors
+    /// The server cannot start with these settings, or on these disks.
+    pub fn restart(&mut self, server: usize, settings: Settings) -> Result<(), StartError> {
+        simulated::begin(self.now, server);
+        let started = Server::bind(settings)?;
+        let this = &mut self.servers[server];
+        this.address = started.address();
+        this.server = Some(started);
+        (this.busy_until, this.due) = (self.now, Some(self.now));
+        Ok(())
+    }
+
+    /// Returns whether a server runs, so that a test asks it for nothing while it is away.
+    #[must_use]
+    pub fn runs(&self, server: usize) -> bool {
+        self.servers[server].server.is_some()
+    }
+
+    /// Lets a reader of the monitor ask a server for a list, all of it, one part after the other.
+    pub fn list(&mut self, server: usize, what: Listing) {
+        let list = match what {
+            Listing::Connections => List::Connections,
+            Listing::Subscriptions => List::Subscriptions,
+            Listing::Streams => List::Streams,
+        };
+        let query = Query {
+            subscriptions: true,
+            accounts: true,
+            streams: true,
+            consumers: true,
+            ..Query::new(list)
+        };
+        simulated::begin(self.now, server);
+        self.servers[server].ask(self.now, query, Part::default());
+    }
+
+    /// Returns the number of streams, connections and subscriptions in the lists that readers of the monitor
+    /// have got from a server, so that a test sees that it got them.
+    #[must_use]
+    pub fn listed(&self, server: usize) -> usize {
+        self.servers[server].listed
     }
 
     /// Turns cures of the loop off or on again, so that a test can see the effect of each cure.
@@ -217,7 +330,10 @@ impl Simulation {
         this.event_at = (!this.events.is_empty()).then_some(begun);
         spend(Work::Turn, 1);
         spend(Work::Event, events.len() as u64);
-        let next = this.server.turn_with(events.into_iter())?;
+        let Some(server) = &mut this.server else {
+            unreachable!("a server that has crashed has no event and no timer");
+        };
+        let next = server.turn_with(events.into_iter())?;
         let end = simulated::now().unwrap_or(begun);
         let done = simulated::take_done();
         this.busy_until = end;
@@ -225,7 +341,7 @@ impl Simulation {
             ControlFlow::Continue(wait) => wait.map(|wait| end + wait),
             ControlFlow::Break(()) => None,
         };
-        if let Some(store) = &mut this.server.store {
+        if let Some(store) = &mut server.store {
             let mut worked = false;
             while store.work() {
                 worked = true;
@@ -235,6 +351,7 @@ impl Simulation {
                 simulated::wake(end + WOKEN_AFTER, WAKER.0);
             }
         }
+        this.go_on_listing(end);
         if !this.syncing {
             let doing = simulated::with_steps(at, |steps| steps.step(end));
             self.schedule_log(at, end, doing);
@@ -283,7 +400,7 @@ impl Simulation {
     pub fn connect(&mut self, client: usize, from: IpAddr, server: usize) -> Option<ClientEnd> {
         simulated::begin(self.now, server);
         let from = SocketAddr::new(from, 1 + (client % 60_000) as u16);
-        let end = connect_client(client, from, self.servers[server].server.address());
+        let end = connect_client(client, from, self.servers[server].address);
         end.map(ClientEnd)
     }
 
@@ -318,7 +435,8 @@ impl Simulation {
     /// Returns the Raft groups of a server, for a test's checks; none before the server's cluster is formed.
     #[must_use]
     pub fn groups(&self, server: usize) -> Vec<Group> {
-        let Some(store) = &self.servers[server].server.store else {
+        let server = self.servers[server].server.as_ref();
+        let Some(store) = server.and_then(|server| server.store.as_ref()) else {
             return Vec::new();
         };
         let group = |at| Group {
@@ -334,7 +452,8 @@ impl Simulation {
     /// `None` if the server does not have the stream.
     #[must_use]
     pub fn stream(&self, server: usize, name: &str) -> Option<(u64, u64)> {
-        let mut groups = self.servers[server].server.node.all_streams();
+        let server = self.servers[server].server.as_ref()?;
+        let mut groups = server.node.all_streams();
         groups.find_map(|streams| {
             let mut all = streams.applied().iter();
             let stream = all.find(|s| s.config().name == name && s.home().is_here())?;
@@ -347,7 +466,9 @@ impl Simulation {
     /// the bounds.
     #[must_use]
     pub fn outbox_bytes(&self, server: usize) -> usize {
-        let server = &self.servers[server].server;
+        let Some(server) = &self.servers[server].server else {
+            return 0;
+        };
         let keys = (0..server.conns.len()).map(crate::party::ClientKey::new);
         let held = keys.filter(|key| server.node.contains(*key));
         held.map(|key| server.node.outbox(key).len()).sum()
@@ -357,8 +478,28 @@ impl Simulation {
     /// number of times that the server's loop was late.
     #[must_use]
     pub fn turn_stats(&self, server: usize) -> (Duration, u64) {
-        let TurnStats { cpu_ns, late, .. } = self.servers[server].server.turns.stats();
+        let server = self.servers[server].server.as_ref();
+        let stats = server.map(|server| server.turns.stats());
+        let TurnStats { cpu_ns, late, .. } = stats.unwrap_or_default();
         (Duration::from_nanos(cpu_ns[3]), late)
+    }
+
+    /// Returns the memory and the space that a server takes; `None` while it is away, or has no streams yet.
+    #[must_use]
+    pub fn footprint(&self, server: usize) -> Option<Footprint> {
+        let at = server;
+        let server = self.servers[at].server.as_ref()?;
+        let store = server.store.as_ref()?;
+        let all = || server.node.all_streams();
+        let state = |of: &JetStream| of.applied().snapshot().chunks().flatten().count();
+        Some(Footprint {
+            streams: all().map(|of| of.applied().len()).sum(),
+            items: all().map(JetStream::items).sum(),
+            state_bytes: all().map(state).sum(),
+            checkpoint_bytes: store.checkpoint_bytes(),
+            segments: store.log().segments().len(),
+            disk_bytes: simulated::space(at),
+        })
     }
 }
 
@@ -372,9 +513,54 @@ impl Drop for Simulation {
 }
 
 impl Simulated {
+    /// Asks the server for a part of a list, of which a reader has got `so_far`.
+    fn ask(&mut self, now: Time, query: Query, so_far: Part) {
+        let Some(server) = &self.server else {
+            return;
+        };
+        let (to, answer) = sync_channel(1);
+        let part = Query {
+            place: so_far.next.clone(),
+            ..query.clone()
+        };
+        // A server that has too many commands refuses the reader, who gives up.
+        if server.handle.report(part, to).is_ok() {
+            self.readers.push(Reader {
+                query,
+                answer,
+                so_far,
+            });
+            simulated::wake(now + WOKEN_AFTER, WAKER.0);
+        }
+    }
+
+    /// Takes the parts of lists that the server has made in its last turn, and asks for the next parts.
+    fn go_on_listing(&mut self, now: Time) {
+        for mut reader in std::mem::take(&mut self.readers) {
+            let Ok(report) = reader.answer.try_recv() else {
+                self.readers.push(reader);
+                continue;
+            };
+            let listed = &report.connections_listed.entries;
+            self.listed += listed.len() + report.subscriptions_listed.entries.len();
+            let Some(streams) = report.streams else {
+                continue;
+            };
+            let before = reader.so_far.streams.len();
+            reader.so_far.append(streams.details);
+            self.listed += reader.so_far.streams.len() - before;
+            if reader.so_far.next.is_some() {
+                self.ask(now, reader.query, reader.so_far);
+            }
+        }
+    }
+
     /// Adds a notice of the machine to the events of the server's next turn, because a server handles events
     /// only in turns.
     fn take(&mut self, notice: &Notice) {
+        if self.server.is_none() {
+            return;
+        }
         let at = self.event_at.unwrap_or(notice.at);
         self.event_at = Some(at.min(notice.at));
         let token = Token(notice.token);

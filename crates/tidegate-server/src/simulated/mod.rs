@@ -126,6 +126,14 @@ impl Machine {
         z ^ (z >> 31)
     }
 
+    /// Removes the listeners of a server, and the notices that it has not taken: after its next start its
+    /// sockets may get the same tokens.
+    fn network_forgets(&mut self, server: usize) {
+        self.forget_server(server);
+        let owner = Owner::Server(server);
+        self.notices.retain(|notice| notice.0.owner != owner);
+    }
+
     fn note(&mut self, notice: Notice) {
         self.numbers += 1;
         let number = self.numbers;
@@ -199,7 +207,8 @@ pub(crate) fn spend_elsewhere(work: Work, n: u64) -> Duration {
 /// Returns how often the loop did each work since the last call, in the order of [`Work::ALL`], for the
 /// simulation's checks.
 pub(crate) fn take_done() -> [u64; Work::ALL.len()] {
-    with(|machine| std::mem::take(&mut machine.done)).unwrap_or_default()
+    const NONE: [u64; Work::ALL.len()] = [0; Work::ALL.len()];
+    with(|machine| std::mem::replace(&mut machine.done, NONE)).unwrap_or(NONE)
 }
 
 /// Returns the cures that the simulated loop has, by which the loop works; all cures if the loop runs on the
@@ -243,6 +252,38 @@ pub(crate) fn poll_notice(until: Time) -> Option<Notice> {
 /// Adds empty disks to the machine, for one more server.
 pub(crate) fn add_disks() {
     with(|machine| machine.disks.push(Disks::default()));
+}
+
+/// Ends a server's hold on the machine, as the kill of its process does: its listeners, its notices and its
+/// log's threads are gone. With `power_lost` its disks lose the bytes that were not durable, except sectors
+/// that the seed keeps; otherwise they keep all written bytes.
+pub(crate) fn crash(server: usize, power_lost: bool) {
+    let gone = with(|machine| {
+        machine.network_forgets(server);
+        let old = std::mem::take(&mut machine.disks[server]);
+        let mut after = |disk: &SimDisk| match power_lost {
+            true => disk.crash(false, |_, _| machine.draw() & 1 == 1),
+            false => disk.killed(),
+        };
+        let (state, log) = (after(&old.state), after(&old.log));
+        machine.disks[server] = Disks {
+            state,
+            log,
+            steps: None,
+        };
+        old
+    });
+    // The steps of the log go only now, when the machine is free for what their end may do.
+    drop(gone);
+}
+
+/// Returns the space that the files of a server take on its disks, in bytes.
+pub(crate) fn space(server: usize) -> u64 {
+    let of = |machine: &mut Machine| {
+        let disks = &machine.disks[server];
+        disks.state.space() + disks.log.space()
+    };
+    with(of).unwrap_or_default()
 }
 
 /// Calls `f` with the steps of this server's log, so that the simulation runs them; `None` if the server has

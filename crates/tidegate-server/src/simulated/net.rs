@@ -134,6 +134,24 @@ impl Machine {
         }
     }
 
+    /// Removes the listeners of a server that has crashed, and closes the connections that wait there, so
+    /// that their clients learn of the crash. The ends that the server had get no notices any more.
+    pub(super) fn forget_server(&mut self, server: usize) {
+        for end in &mut self.network.ends {
+            end.owner
+                .take_if(|(owner, _)| *owner == Owner::Server(server));
+        }
+        let mut waiting = Vec::new();
+        self.network.listeners.retain(|_, listening| {
+            let stays = listening.owner != Owner::Server(server);
+            if !stays {
+                waiting.extend(listening.waiting.drain(..).map(|(_, end)| end));
+            }
+            stays
+        });
+        waiting.into_iter().for_each(|end| self.close(end));
+    }
+
     /// Takes the next connection that waits at a server's listener. Returns the server's end, and the address
     /// of the other end, as `accept` of the system does.
     pub(super) fn accept(&mut self, at: SocketAddr) -> io::Result<(usize, SocketAddr)> {

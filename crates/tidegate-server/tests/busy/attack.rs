@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tidegate_server::{Cures, Work};
+use tidegate_server::{Cures, Listing, Work};
 
 use crate::client::{Reads, Role};
 use crate::judge::{Bounds, TURN_WORST};
@@ -38,10 +38,20 @@ pub(crate) enum Attack {
     Pages,
     /// A client purges or deletes a large stream.
     Purge,
+    /// A client purges a large stream by a pattern of subjects.
+    PurgeSubjects,
+    /// A client makes consumers that begin with the last message of each subject of a large stream.
+    Consumers,
+    /// Many consumers have pulls for many messages at once.
+    Deliveries,
+    /// A client makes the leader of a stream with many consumers hand over to another node.
+    StepDown,
+    /// Readers of the monitor ask for the lists of many streams, of the connections and of the subscriptions.
+    Lists,
 }
 
 impl Attack {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Flood,
         Self::Spread,
         Self::Pings,
@@ -52,6 +62,11 @@ impl Attack {
         Self::Leaver,
         Self::Pages,
         Self::Purge,
+        Self::PurgeSubjects,
+        Self::Consumers,
+        Self::Deliveries,
+        Self::StepDown,
+        Self::Lists,
     ];
 
     /// Returns the costs of the attack's works in a run with heavy works, in picoseconds.
@@ -62,12 +77,21 @@ impl Attack {
             Self::Spread => &[(Work::Copy, 15 * MICRO)],
             Self::Pings => &[(Work::Operation, 4 * MICRO)],
             Self::Readers => &[(Work::Write, 640 * MICRO), (Work::WriteByte, 25_000)],
-            Self::SlowReaders => &[(Work::Write, 80 * MICRO), (Work::WriteByte, 3_000)],
+            Self::SlowReaders => &[
+                (Work::Write, 80 * MICRO),
+                (Work::WriteByte, 3_000),
+                (Work::CopyByte, 10_000),
+            ],
             Self::Reconnect => &[(Work::TlsHello, 20_000 * MICRO)],
             Self::Come => &[(Work::Accept, 240 * MICRO), (Work::Close, 160 * MICRO)],
             Self::Leaver => &[(Work::Unsubscribe, 58 * MICRO)],
             Self::Pages => &[(Work::Subject, 300_000)],
-            Self::Purge => &[(Work::Reclaim, 2 * MICRO)],
+            Self::Purge => &[(Work::Reclaim, 5 * MICRO)],
+            Self::PurgeSubjects => &[(Work::Foresee, 20 * MICRO)],
+            Self::Consumers => &[(Work::Search, 20 * MICRO)],
+            Self::Deliveries => &[(Work::Deliver, 4 * MICRO)],
+            Self::StepDown => &[(Work::TakeUp, 180 * MICRO)],
+            Self::Lists => &[(Work::Describe, 1_300 * MICRO)],
         }
     }
 
@@ -79,9 +103,15 @@ impl Attack {
             Self::Pages => Some((TURN_WORST, TURN_WORST)),
             _ => None,
         };
+        let wait = match self {
+            // A part of these works takes some 80 ms in such a run, and a publisher waits for a turn of each
+            // server on its message's way.
+            Self::Purge | Self::PurgeSubjects | Self::Consumers | Self::Lists => 600,
+            _ => 250,
+        };
         Bounds {
             turns,
-            wait: Duration::from_millis(250),
+            wait: Duration::from_millis(wait),
         }
     }
 
@@ -96,13 +126,37 @@ impl Attack {
             Self::Come => cures.bounded_opening = false,
             Self::Leaver => cures.leaving = false,
             Self::Pages => cures.pages = false,
-            Self::SlowReaders | Self::Purge => return None,
+            Self::Purge => cures.reclaiming = false,
+            Self::PurgeSubjects => cures.foreseeing = false,
+            Self::Consumers => cures.searching = false,
+            Self::Deliveries => cures.deliveries = false,
+            Self::StepDown => cures.taking_up = false,
+            Self::Lists => cures.reports = false,
+            Self::SlowReaders => return None,
         }
         Some(cures)
     }
 
-    /// Connects the clients of the attack, before the run measures the well-behaved clients.
-    pub(crate) fn prepare(self, world: &mut World) -> Result<Prepared, Broken> {
+    /// Returns whether the attack itself moves the lead of a group to another node, so that a new term is no
+    /// harm.
+    pub(crate) const fn moves_the_lead(self) -> bool {
+        matches!(self, Self::StepDown)
+    }
+
+    /// Returns the range of the number of messages in the attack's large stream. Heavy works need as many as
+    /// show the harm of the works without a division.
+    const fn messages(self, heavy: bool) -> (u64, u64) {
+        match (self, heavy) {
+            (Self::Purge, false) => (5_000, 8_000),
+            (Self::Purge, true) => (36_000, 40_000),
+            (Self::Deliveries, _) => (1_000, 1_100),
+            _ => (18_000, 22_000),
+        }
+    }
+
+    /// Connects the clients of the attack, before the run measures the well-behaved clients. `heavy` tells
+    /// whether the attack's works cost more than on a machine.
+    pub(crate) fn prepare(self, world: &mut World, heavy: bool) -> Result<Prepared, Broken> {
         // The attack mostly hits a leader, because only a leader's silence causes an election.
         let drawn = world.dice.below(world.servers as u64) as usize;
         let server = match world.dice.chance(700) {
@@ -139,13 +193,23 @@ impl Attack {
                 prepared.clients.push(leaver);
                 world.run_until(Duration::from_secs(10), |w| !w.clients[leaver].is_sending())?;
             }
-            Self::Pages | Self::Purge => {
+            Self::StepDown => {
+                world.create_stream("L", "l.>")?;
+                prepared.make_awake_consumers(world)?;
+            }
+            Self::Lists => {
+                let (least, most) = if heavy { (480, 520) } else { (100, 150) };
+                prepared.make_streams(world, least, most)?;
+            }
+            Self::Pages
+            | Self::Purge
+            | Self::PurgeSubjects
+            | Self::Consumers
+            | Self::Deliveries => {
                 world.create_stream("L", "l.>")?;
                 let writer = world.connect(server, Role::Deaf, Reads::All);
-                let messages = match self {
-                    Self::Pages => world.dice.range(18_000, 22_000),
-                    _ => world.dice.range(5_000, 8_000),
-                };
+                let (least, most) = self.messages(heavy);
+                let messages = world.dice.range(least, most);
                 let text: String = (0..messages)
                     .map(|n| format!("PUB l.{n} 1\r\nx\r\n"))
                     .collect();
@@ -157,6 +221,9 @@ impl Attack {
                 if !world.run_until(Duration::from_secs(20), stored)? {
                     return Err("the large stream is not written".into());
                 }
+                if self == Self::Deliveries {
+                    prepared.make_consumers(world)?;
+                }
             }
             Self::Pings | Self::Reconnect | Self::Come => {}
         }
@@ -167,6 +234,11 @@ impl Attack {
         world.run(Duration::from_millis(300))?;
         Ok(prepared)
     }
+}
+
+/// Returns a request with this body to the streams' API, of which the client reads no answer.
+fn request(subject: &str, body: &str) -> String {
+    format!("PUB {subject} _INBOX.p {}\r\n{body}\r\n", body.len())
 }
 
 /// The clients of an attack that wait for its beginning.
@@ -199,6 +271,11 @@ impl Prepared {
                     let tls = Role::Tls(world.tls.client());
                     let from = [10, 0, 1, (n % 8) as u8].into();
                     let client = world.connect_from(from, server, tls, Reads::All);
+                    // Some go in the middle of the handshake, or while a thread checks the password.
+                    if world.dice.chance(300) {
+                        let stays = Duration::from_micros(world.dice.range(0, 600_000));
+                        world.clients[client].leaves_at = Some(world.sim.now() + stays);
+                    }
                     self.clients.push(client);
                 }
             }
@@ -230,6 +307,111 @@ impl Prepared {
                 let text = format!("PUB $JS.API.STREAM.{verb}.L _INBOX.p 0\r\n\r\n");
                 world.say(client, text.as_bytes());
             }
+            Attack::PurgeSubjects => {
+                let client = world.connect(server, Role::Deaf, Reads::All);
+                let body = world.dice.pick(&[
+                    r#"{"filter":"l.*"}"#,
+                    r#"{"filter":"*.*","keep":100}"#,
+                    r#"{"filter":"l.*","seq":9000}"#,
+                ]);
+                let text = request("$JS.API.STREAM.PURGE.L", body);
+                world.say(client, text.as_bytes());
+            }
+            Attack::Consumers => {
+                let client = world.connect(server, Role::Deaf, Reads::All);
+                let made = world.dice.range(1, 4);
+                let make = |n: u64| {
+                    let body = format!(
+                        r#"{{"stream_name":"L","config":{{"durable_name":"c{n}","ack_policy":"explicit","deliver_policy":"last_per_subject","filter_subject":"l.*"}}}}"#
+                    );
+                    let subject = format!("$JS.API.CONSUMER.DURABLE.CREATE.L.c{n}");
+                    request(&subject, &body)
+                };
+                let text: String = (0..made).map(make).collect();
+                world.say(client, text.as_bytes());
+            }
+            Attack::Deliveries => {
+                let body = r#"{"batch":1000,"no_wait":true}"#;
+                for (n, client) in self.clients.iter().enumerate() {
+                    let subject = format!("$JS.API.CONSUMER.MSG.NEXT.L.d{n}");
+                    let text = format!("PUB {subject} _INBOX.d{n} {}\r\n{body}\r\n", body.len());
+                    world.say(*client, text.as_bytes());
+                }
+            }
+            Attack::StepDown => {
+                let client = world.connect(server, Role::Deaf, Reads::All);
+                let text = request("$JS.API.STREAM.LEADER.STEPDOWN.L", "");
+                world.say(client, text.as_bytes());
+            }
+            Attack::Lists => {
+                for what in [Listing::Streams, Listing::Connections] {
+                    world.sim.list(server, what);
+                }
+                world.sim.list(server, Listing::Subscriptions);
+            }
+        }
+    }
+
+    /// Makes many consumers of the large stream, each with a client that will pull from it.
+    fn make_consumers(&mut self, world: &mut World) -> Result<(), Broken> {
+        let made = world.dice.range(150, 200);
+        for n in 0..made {
+            let client = world.connect(self.server, Role::Raw(Vec::new()), Reads::All);
+            let body = format!(
+                r#"{{"stream_name":"L","config":{{"durable_name":"d{n}","ack_policy":"none"}}}}"#
+            );
+            let subject = format!("$JS.API.CONSUMER.DURABLE.CREATE.L.d{n}");
+            let inbox = format!("SUB _INBOX.d{n} 1\r\n");
+            let len = body.len();
+            let text = format!("{inbox}PUB {subject} _INBOX.d{n} {len}\r\n{body}\r\n");
+            world.say(client, text.as_bytes());
+            self.clients.push(client);
+        }
+        let clients = self.clients.clone();
+        let is_made = |w: &World| clients.iter().all(|c| w.clients[*c].messages_len() > 0);
+        match world.run_until(Duration::from_secs(30), is_made)? {
+            true => Ok(()),
+            false => Err("the consumers are not made".into()),
+        }
+    }
+
+    /// Makes many consumers of the large stream with filters, which each leader of the stream takes up, by
+    /// requests that do not wait for each other.
+    fn make_awake_consumers(&mut self, world: &mut World) -> Result<(), Broken> {
+        let client = world.connect(self.server, Role::Raw(Vec::new()), Reads::All);
+        let made = world.dice.range(800, 1000);
+        let make = |n: u64| {
+            let body = format!(
+                r#"{{"stream_name":"L","config":{{"durable_name":"f{n}","ack_policy":"explicit","filter_subject":"l.{n}"}}}}"#
+            );
+            request(&format!("$JS.API.CONSUMER.DURABLE.CREATE.L.f{n}"), &body)
+        };
+        let text: String = (0..made).map(make).collect();
+        world.say(client, format!("SUB _INBOX.p 1\r\n{text}").as_bytes());
+        let is_made = |w: &World| w.clients[client].messages_len() as u64 == made;
+        match world.run_until(Duration::from_secs(30), is_made)? {
+            true => Ok(()),
+            false => Err(format!("{made} consumers with filters are not made")),
+        }
+    }
+
+    /// Makes this number of streams, by requests that do not wait for each other, and waits until all servers
+    /// have them.
+    fn make_streams(&self, world: &mut World, least: u64, most: u64) -> Result<(), Broken> {
+        let client = world.connect(self.server, Role::Deaf, Reads::All);
+        let (made, replicas) = (world.dice.range(least, most), world.servers);
+        let make = |n: u64| {
+            let body =
+                format!(r#"{{"name":"m{n}","subjects":["m.{n}"],"num_replicas":{replicas}}}"#);
+            request(&format!("$JS.API.STREAM.CREATE.m{n}"), &body)
+        };
+        let text: String = (0..made).map(make).collect();
+        world.say(client, text.as_bytes());
+        let last = format!("m{}", made - 1);
+        let there = |w: &World| (0..w.servers).all(|n| w.sim.stream(n, &last).is_some());
+        match world.run_until(Duration::from_secs(30), there)? {
+            true => Ok(()),
+            false => Err(format!("{made} streams are not made")),
         }
     }
 

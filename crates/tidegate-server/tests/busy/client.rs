@@ -10,6 +10,9 @@ use tidegate_server::{ClientEnd, Simulation};
 
 /// The pause of a well-behaved client between two requests.
 const PACE: Duration = Duration::from_millis(5);
+/// The time after which a well-behaved client gives a request up and sends another, because its server or the
+/// leader may have crashed.
+const GIVES_UP: Duration = Duration::from_secs(1);
 /// The CONNECT that every client sends.
 pub(crate) const CONNECT: &str = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true,\"user\":\"plain\",\"pass\":\"p\"}\r\n";
 
@@ -38,6 +41,10 @@ pub(crate) struct Client {
     pub(crate) role: Role,
     /// True once the server has closed the client's connection.
     pub(crate) ended: bool,
+    /// True if the client's server has crashed since it connected, so that its connection had to end.
+    pub(crate) excused: bool,
+    /// The time at which the client goes, wherever its handshake is; `None` for a client that stays.
+    pub(crate) leaves_at: Option<Time>,
     /// The number of bytes that the client has read.
     pub(crate) got: u64,
     /// The time at which the client acts next, even without an event.
@@ -68,6 +75,8 @@ pub(crate) struct Asking {
     requests: u64,
     /// The times for which the client waited for its answers, in order.
     pub(crate) waits: Vec<Duration>,
+    /// The time of the last answer, also if it refused the request.
+    pub(crate) answered_at: Time,
     /// The sequences that the server's acknowledgements gave.
     pub(crate) acked: Vec<u64>,
     /// The first answer that is no acknowledgement, which the verdict counts as harm.
@@ -96,6 +105,8 @@ impl Client {
             reads,
             role,
             ended: false,
+            excused: false,
+            leaves_at: None,
             got: 0,
             wakes_at: None,
         }
@@ -126,7 +137,16 @@ impl Client {
     /// Reads and writes as far as the connection allows, and sends the requests that are due.
     pub(crate) fn act(&mut self, sim: &mut Simulation) {
         let now = sim.now();
+        if self.leaves_at.is_some_and(|at| at <= now) {
+            sim.close(self.end);
+            (self.ended, self.leaves_at, self.wakes_at) = (true, None, None);
+        }
+        if self.ended {
+            self.wakes_at = None;
+            return;
+        }
         if let Role::Tls(_) = &self.role {
+            self.wakes_at = self.leaves_at;
             return self.shake_hands(sim);
         }
         self.write(sim);
@@ -159,7 +179,8 @@ impl Client {
             self.say(sim, request.as_bytes());
         }
         if let Role::Publisher(asking) | Role::Pinger(asking) = &self.role {
-            self.wakes_at = asking.asked.is_none().then_some(asking.next_at);
+            let gives_up_at = asking.asked.map(|asked| asked + GIVES_UP);
+            self.wakes_at = Some(gives_up_at.unwrap_or(asking.next_at));
         }
     }
 
@@ -248,6 +269,15 @@ impl Client {
         }
     }
 
+    /// Returns the number of messages that a raw client has got and the test has not taken.
+    pub(crate) fn messages_len(&self) -> usize {
+        let is_message = |told: &&Told| matches!(told, Told::Message(_));
+        match &self.role {
+            Role::Raw(all) => all.iter().filter(is_message).count(),
+            _ => 0,
+        }
+    }
+
     /// Takes the messages that a raw client has got since the last call.
     pub(crate) fn take_told(&mut self) -> Vec<Told> {
         match &mut self.role {
@@ -261,6 +291,9 @@ impl Asking {
     /// Returns the number of the client's next request; `None` if a request has no answer yet, or if it is
     /// too early.
     fn next(&mut self, now: Time) -> Option<u64> {
+        if let Some(asked) = self.asked.take_if(|asked| *asked + GIVES_UP <= now) {
+            self.waits.push(now - asked);
+        }
         if self.asked.is_some() || now < self.next_at {
             return None;
         }
@@ -271,6 +304,7 @@ impl Asking {
     }
 
     fn answered(&mut self, now: Time) {
+        self.answered_at = now;
         if let Some(asked) = self.asked.take() {
             self.waits.push(now - asked);
         }

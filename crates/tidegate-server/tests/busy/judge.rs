@@ -10,6 +10,26 @@ use tidegate_server::{TurnTaken, Work};
 pub(crate) const TURN_P999: Duration = Duration::from_millis(1);
 pub(crate) const TURN_WORST: Duration = Duration::from_millis(4);
 
+/// The most works of a kind that one turn does for each Raft group of its server, or for the server if it has
+/// one list: the bounds of the parts into which the loop divides long work. Unlike the costs, they do not
+/// depend on a machine.
+const SHARES: [(Work, u64); 9] = [
+    // A turn accepts and closes 64 connections. A refused login or a slow reader counts apart.
+    (Work::Accept, 64),
+    // A command that removes many messages begins with a part.
+    (Work::Reclaim, 64 * 256 + 256),
+    (Work::Free, 4),
+    (Work::Foresee, 4096),
+    (Work::Subject, 8192),
+    (Work::Search, 2048),
+    // A group that begins to lead takes the first part at once, and may take the second in the same turn.
+    (Work::TakeUp, 2 * 256),
+    // The last consumer of a turn may deliver one message more than the turn has left.
+    (Work::Deliver, 2 * 1024 + 1),
+    // Each reader of the monitor gets a part, and only one reader of a run asks for streams.
+    (Work::Describe, 64),
+];
+
 /// The bounds that a run must keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -25,11 +45,21 @@ pub(crate) struct Bounds {
 pub(crate) struct Turns {
     took: Vec<Duration>,
     worst: Option<TurnTaken>,
+    /// The first turn that did more than its share of a work.
+    greedy: Option<TurnTaken>,
 }
 
 impl Turns {
-    pub(crate) fn record(&mut self, turn: &TurnTaken) {
+    /// Records a turn of a server with this number of Raft groups.
+    pub(crate) fn record(&mut self, turn: &TurnTaken, groups: usize) {
         self.took.push(turn.took);
+        let is_over = |(work, most): (Work, u64)| {
+            let at = Work::ALL.iter().position(|w| *w == work);
+            at.is_some_and(|at| turn.done[at] > most * groups.max(1) as u64)
+        };
+        if self.greedy.is_none() && SHARES.into_iter().any(is_over) {
+            self.greedy = Some(turn.clone());
+        }
         if self.worst.as_ref().is_none_or(|w| w.took < turn.took) {
             self.worst = Some(turn.clone());
         }
@@ -43,6 +73,11 @@ impl Turns {
         took.get(at.min(took.len().saturating_sub(1)))
             .copied()
             .unwrap_or_default()
+    }
+
+    /// Returns a turn that did more than its share of a work; `None` if none did.
+    pub(crate) fn greedy(&self) -> Option<&TurnTaken> {
+        self.greedy.as_ref()
     }
 
     pub(crate) fn worst(&self) -> Option<&TurnTaken> {

@@ -16,6 +16,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attack;
+mod churn;
 mod client;
 // This simulation uses fewer ways of drawing than the simulated cluster, with which it shares the file.
 #[allow(dead_code)]
@@ -58,6 +59,14 @@ fn a_seed_gives_the_same_run_again() {
         };
         assert_eq!(run(plan), run(plan), "{attack:?}");
     }
+    let plan = Plan {
+        attack: Attack::Come,
+        servers: 3,
+        heavy: false,
+        crashes: true,
+        ..Plan::of(1)
+    };
+    assert_eq!(run(plan), run(plan), "with a crash");
 }
 
 /// Runs an attack on a loop without its cure until a seed finds harm of this kind, so that the test shows
@@ -68,6 +77,7 @@ fn is_found(attack: Attack, servers: usize, expected: impl Fn(&Harm) -> bool) {
         attack,
         servers,
         heavy: true,
+        crashes: false,
         cures: attack.without_cure().unwrap(),
         trace: false,
     };
@@ -90,6 +100,12 @@ const fn is_election(harm: &Harm) -> bool {
 
 const fn is_starvation(harm: &Harm) -> bool {
     matches!(harm, Harm::Starved(_))
+}
+
+/// Returns whether the harm comes from one turn that kept all timers waiting: an election, or a client that
+/// waited, or a late timer, whichever the run finds first.
+const fn is_late(harm: &Harm) -> bool {
+    matches!(harm, Harm::Election(_) | Harm::Starved(_) | Harm::Turn(_))
 }
 
 const fn is_long_turn(harm: &Harm) -> bool {
@@ -134,4 +150,34 @@ fn subscriptions_that_go_at_once_cause_an_election() {
 #[test]
 fn subjects_collected_at_once_make_a_turn_long() {
     is_found(Attack::Pages, 1, is_long_turn);
+}
+
+#[test]
+fn messages_reclaimed_at_once_make_a_timer_late() {
+    is_found(Attack::Purge, 1, is_long_turn);
+}
+
+#[test]
+fn a_purge_prepared_at_once_makes_a_timer_late() {
+    is_found(Attack::PurgeSubjects, 1, is_late);
+}
+
+#[test]
+fn first_messages_of_a_consumer_searched_at_once_cause_an_election() {
+    is_found(Attack::Consumers, 3, is_late);
+}
+
+#[test]
+fn unbounded_deliveries_of_many_consumers_cause_an_election() {
+    is_found(Attack::Deliveries, 3, is_late);
+}
+
+#[test]
+fn consumers_taken_up_at_once_make_a_timer_late() {
+    is_found(Attack::StepDown, 3, is_late);
+}
+
+#[test]
+fn streams_described_at_once_cause_an_election() {
+    is_found(Attack::Lists, 3, is_late);
 }

@@ -14,7 +14,7 @@ use tidegate_server::{Costs, Cures};
 use crate::attack::Attack;
 use crate::dice::Dice;
 use crate::judge::{Bounds, Harm, TURN_P999, TURN_WORST, describe};
-use crate::world::{MAX_PENDING, World};
+use crate::world::{Broken, MAX_PENDING, World};
 
 /// The table of costs that the runs use, as `tidegate-bench costs` printed it.
 pub(crate) const COSTS: &str = include_str!("costs.txt");
@@ -26,6 +26,14 @@ const LASTS: Duration = Duration::from_millis(1500);
 /// The silence of a leader after which a follower stands for election: ten ticks.
 const PATIENCE: Duration = Duration::from_millis(600);
 
+/// The longest time for which publishers may wait when a server crashes: the patience of the follower that
+/// stands for election last, its election, and the time after which a publisher asks again.
+const UNLED_MAX: Duration = Duration::from_secs(4);
+/// The time for which a run goes on after a server that has crashed starts again.
+const RECOVERS: Duration = Duration::from_secs(4);
+/// The time before the end of a run with a crash within which each server must have answered its clients.
+const SERVES_WITHIN: Duration = Duration::from_secs(1);
+
 /// The plan of a run: its attack, the number of servers, and the cures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
@@ -34,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) servers: usize,
     /// True if the attack's works cost more in the run than on a machine.
     pub(crate) heavy: bool,
+    /// True if a server crashes during the attack, and starts again.
+    pub(crate) crashes: bool,
     pub(crate) cures: Cures,
     pub(crate) trace: bool,
 }
@@ -42,11 +52,15 @@ impl Plan {
     /// Draws the plan of a seed, with all cures.
     pub(crate) fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x7475_726e);
+        let (attack, servers) = (dice.pick(&Attack::ALL), dice.pick(&[1, 3]));
+        let heavy = dice.chance(500);
         Self {
             seed,
-            attack: dice.pick(&Attack::ALL),
-            servers: dice.pick(&[1, 3]),
-            heavy: dice.chance(500),
+            attack,
+            servers,
+            heavy,
+            // With heavy works an election after a crash says little, because it takes long by itself.
+            crashes: dice.chance(500) && !heavy,
             cures: Cures::ALL,
             trace: false,
         }
@@ -54,6 +68,12 @@ impl Plan {
 
     fn bounds(&self) -> Bounds {
         match self.heavy {
+            // The others notice a crash after the patience of a follower, elect a leader, and publishers ask
+            // again.
+            _ if self.crashes || self.attack.moves_the_lead() => Bounds {
+                turns: None,
+                wait: UNLED_MAX,
+            },
             false => Bounds {
                 turns: Some((TURN_P999, TURN_WORST)),
                 wait: Duration::from_millis(25),
@@ -97,11 +117,13 @@ impl fmt::Display for Found {
             seed,
             attack,
             servers,
+            crashes,
             ..
         } = self.plan;
+        let crash = if crashes { ", a crash" } else { "" };
         write!(
             f,
-            "seed {seed} ({attack:?}, {servers} servers): {}",
+            "seed {seed} ({attack:?}, {servers} servers{crash}): {}",
             self.harm
         )
     }
@@ -131,7 +153,8 @@ fn run_plan(plan: Plan) -> Result<Figures, Harm> {
     let mut world =
         World::new(plan.seed, plan.servers, costs(&plan), plan.trace).map_err(Harm::Broken)?;
     world.create_stream("W", "w.*").map_err(Harm::Broken)?;
-    let mut prepared = plan.attack.prepare(&mut world).map_err(Harm::Broken)?;
+    let prepared = plan.attack.prepare(&mut world, plan.heavy);
+    let mut prepared = prepared.map_err(Harm::Broken)?;
     world.connect_neighbours();
     world
         .run(Duration::from_millis(300))
@@ -143,7 +166,10 @@ fn run_plan(plan: Plan) -> Result<Figures, Harm> {
     }
     world.sim.set_cures(plan.cures);
     prepared.begin(plan.attack, &mut world);
-    world.run(LASTS).map_err(Harm::Broken)?;
+    match plan.crashes {
+        false => world.run(LASTS).map_err(Harm::Broken)?,
+        true => crash_and_return(&mut world).map_err(Harm::Broken)?,
+    }
     let figures = judge(&plan, &world, &terms);
     world.sim.set_cures(Cures::ALL);
     let figures = figures?;
@@ -151,11 +177,48 @@ fn run_plan(plan: Plan) -> Result<Figures, Harm> {
     Ok(figures)
 }
 
+/// Lets a server crash at some moment of the attack, mostly the leader, and start again. Clients come to it
+/// again, and the run goes on until all servers should serve.
+fn crash_and_return(world: &mut World) -> Result<(), Broken> {
+    let ms = |n: u64| Duration::from_millis(n);
+    let (after, away) = (world.dice.range(20, 600), world.dice.range(10, 1500));
+    world.run(ms(after))?;
+    let drawn = world.dice.below(world.servers as u64) as usize;
+    let server = match world.dice.chance(600) {
+        true => world.leader().unwrap_or(drawn),
+        false => drawn,
+    };
+    let power_lost = world.dice.chance(500);
+    world.crash(server, power_lost);
+    world.run(ms(away))?;
+    world.restart(server)?;
+    world.connect_neighbours_of(server);
+    world.run(RECOVERS)
+}
+
+/// Returns the harm that a crash did beyond its time: each server must have answered its clients lately.
+fn look_for_silence(world: &World) -> Result<(), Harm> {
+    let now = world.sim.now();
+    let well_behaved = world.clients.iter().filter(|client| !client.excused);
+    for (client, asking) in well_behaved.filter_map(|c| Some((c, c.asking()?))) {
+        let silent = now - asking.answered_at;
+        if silent > SERVES_WITHIN {
+            return Err(Harm::Starved(format!(
+                "a client of server {} has had no answer for {silent:?} after a crash",
+                client.server
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Compares a finished run with its bounds.
 fn judge(plan: &Plan, world: &World, terms: &[u64]) -> Result<Figures, Harm> {
     let bounds = plan.bounds();
     let now = world.sim.now();
-    if world.terms() != terms {
+    if plan.crashes {
+        look_for_silence(world)?;
+    } else if world.terms() != terms && !plan.attack.moves_the_lead() {
         let after = world.terms();
         return Err(Harm::Election(format!(
             "the terms were {terms:?} and are {after:?}"
@@ -169,16 +232,21 @@ fn judge(plan: &Plan, world: &World, terms: &[u64]) -> Result<Figures, Harm> {
         ..Figures::default()
     };
     for (client, asking) in world.clients.iter().filter_map(|c| Some((c, c.asking()?))) {
+        figures.acked += asking.acked.len();
+        if client.excused {
+            continue;
+        }
         let wait = asking.longest(now);
         figures.wait = figures.wait.max(wait);
-        figures.acked += asking.acked.len();
         let server = client.server;
         if client.ended {
             return Err(Harm::Starved(format!(
                 "server {server} has closed a neighbour's connection"
             )));
         }
-        if let Some(refused) = &asking.refused {
+        // While a group has no leader, the server refuses messages.
+        let led = !plan.crashes && !plan.attack.moves_the_lead();
+        if let Some(refused) = asking.refused.as_ref().filter(|_| led) {
             return Err(Harm::Starved(format!(
                 "server {server} has refused a message: {refused}"
             )));
@@ -209,6 +277,10 @@ fn judge(plan: &Plan, world: &World, terms: &[u64]) -> Result<Figures, Harm> {
         return Err(Harm::Turn(format!(
             "{figures}: a follower could lose its patience"
         )));
+    }
+    if let Some(turn) = world.turns.greedy() {
+        let turn = describe(turn);
+        return Err(Harm::Turn(format!("more than its share of a work: {turn}")));
     }
     let open = world.clients.iter().filter(|c| !c.ended).count();
     let most = MAX_PENDING * open;
@@ -354,6 +426,7 @@ fn stretch(seeds: RangeInclusive<u64>) {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
+/// Returns an environment variable that is set and not empty.
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.is_empty())
 }

@@ -101,6 +101,29 @@ impl World {
         at
     }
 
+    /// Lets a server crash: its clients lose their connections, and with `power_lost` its disks lose bytes
+    /// that were not durable.
+    pub(crate) fn crash(&mut self, server: usize, power_lost: bool) {
+        if self.trace {
+            println!(
+                "server {server} crashes at {:?}, the power lost: {power_lost}",
+                self.sim.now()
+            );
+        }
+        self.sim.crash(server, power_lost);
+        for client in self.clients.iter_mut().filter(|c| c.server == server) {
+            client.excused = true;
+        }
+    }
+
+    /// Starts a server that has crashed again.
+    pub(crate) fn restart(&mut self, server: usize) -> Result<(), Broken> {
+        let directory = self.directories[server].path();
+        let settings = settings(server, self.servers, directory, &self.tls);
+        let started = self.sim.restart(server, settings);
+        started.map_err(|e| format!("server {server} does not start again: {e}"))
+    }
+
     /// Lets a client send these bytes.
     pub(crate) fn say(&mut self, client: usize, text: &[u8]) {
         self.clients[client].say(&mut self.sim, text);
@@ -109,13 +132,16 @@ impl World {
     /// Connects a publisher that waits for acknowledgements, and a pinger, to each server, as the attack's
     /// neighbours.
     pub(crate) fn connect_neighbours(&mut self) {
-        for server in 0..self.servers {
-            let publisher = Role::Publisher(Asking::default());
-            let publisher = self.connect(server, publisher, Reads::All);
-            let inbox = format!("SUB _INBOX.w{server}.> 1\r\n");
-            self.say(publisher, inbox.as_bytes());
-            self.connect(server, Role::Pinger(Asking::default()), Reads::All);
-        }
+        (0..self.servers).for_each(|server| self.connect_neighbours_of(server));
+    }
+
+    /// Connects a publisher and a pinger to one server.
+    pub(crate) fn connect_neighbours_of(&mut self, server: usize) {
+        let publisher = Role::Publisher(Asking::default());
+        let publisher = self.connect(server, publisher, Reads::All);
+        let inbox = format!("SUB _INBOX.w{server}.> 1\r\n");
+        self.say(publisher, inbox.as_bytes());
+        self.connect(server, Role::Pinger(Asking::default()), Reads::All);
     }
 
     /// Sends a request to the streams' API, and waits for the server's answer.
@@ -184,7 +210,8 @@ impl World {
                     if self.trace && turn.took > Duration::from_millis(1) {
                         println!("{}", describe(&turn));
                     }
-                    self.turns.record(&turn);
+                    let groups = self.sim.groups(turn.server).len();
+                    self.turns.record(&turn, groups);
                     // The world looks at the outboxes only after some turns, because that takes the
                     // simulation's own time.
                     if self.turns.len().is_multiple_of(16) {

@@ -63,6 +63,16 @@ pub(crate) struct Keeping {
     askers: VecDeque<Asker>,
 }
 
+#[cfg(feature = "sim")]
+impl Keeping {
+    /// Returns the number of entries about single streams, for a simulation that looks for entries which
+    /// deletions leave.
+    pub(crate) fn items(&self) -> usize {
+        let made = self.own.len() + self.open.len() + self.told.len();
+        made + self.lost.len() + self.proposed.len() + self.askers.len()
+    }
+}
+
 /// A client that waits until this group has made a change that the directory decided.
 #[derive(Debug)]
 struct Asker {
