@@ -290,7 +290,7 @@ fn only_a_purge_that_takes_long_needs_a_preparation() {
     let must = |pattern: &str, limit| scene.streams.must_foresee(ONE, pattern, limit);
     assert!(must("s.*.0", 50) && !must("s.*.0", 51));
     assert!(must("s.often", 24) && !must("s.often", 25));
-    assert!(!must("s.1.1", 0) && !must("s.none", 0) && !must("", 0) && !must(">", 0));
+    assert!(!must("s.1.1", 1) && !must("s.none", 0) && !must("", 0) && !must(">", 0));
     assert!(!scene.streams.must_foresee(StreamNumber::new(9), "s.*.0", 0));
     // A few subjects have so many messages that their blocks take long to copy.
     let mut scene = Scene::new(2, &json!({}));
