@@ -75,13 +75,20 @@ pub fn run(input: &[u8]) {
     let _ = AckSubject::parse(input);
     let mut state = State::decode(input).unwrap_or_else(|_| State::starting_at(StreamSeq::FIRST));
     state.check_invariants();
-    let config = ConsumerConfig {
+    let mut config = ConsumerConfig {
         ack_policy: AckPolicy::Explicit,
         ack_wait: 1000,
         max_deliver: 3,
         max_ack_pending: 5,
         ..ConsumerConfig::default()
     };
+    // The last byte chooses a consumer that takes acknowledgements by flow control, now and then.
+    if input.last().is_some_and(|b| b % 4 == 3) {
+        config.ack_policy = AckPolicy::FlowControl;
+        (config.ack_wait, config.max_deliver) = (0, -1);
+        (config.flow_control, config.idle_heartbeat) = (true, 3000);
+        config.deliver_subject = "d".into();
+    }
     // The first byte of the input chooses one of the two kinds of deltas, so that the fuzzer tests both.
     let record = match input.first() {
         Some(b) if b % 2 == 1 => Record::Settled,
@@ -112,6 +119,10 @@ pub fn run(input: &[u8]) {
             pending: 0,
         };
         consumer.handle_ack(now, &numbers, b"d", line, &mut Nowhere);
+        consumer.handle_flow(now, format!("$JS.FC.S.C.1-{}", i % 8).as_bytes(), line);
+        if line.len() % 3 == 2 {
+            consumer.handle_tapped(now, StreamSeq::new(seq), &mut Ten);
+        }
         consumer.handle_timeouts(now, &mut Nowhere);
         if let Some(delta) = consumer.poll_delta(now) {
             state.apply(&delta).expect("its own delta");

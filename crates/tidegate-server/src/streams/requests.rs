@@ -95,7 +95,7 @@ impl JetStream {
             return Taken::Yes;
         }
         if message.subject.starts_with(b"$JS.FC.") {
-            self.flow_answered(cx, now, message.subject);
+            self.flow_answered(cx, now, message);
             return Taken::Yes;
         }
         let Some(asked) = strip(message.subject, self.settings.domain.as_deref()) else {
@@ -729,15 +729,8 @@ impl JetStream {
             start: None,
         };
         let then = self.admitted(Some(change), Then::Consumer(name.as_str().into()));
-        let subject = name.as_bytes();
-        self.propose(
-            now,
-            Kind::CreateConsumer,
-            id,
-            subject,
-            &request,
-            (reply, then),
-        )?;
+        let (kind, subject) = (Kind::of_consumer(&request.config), name.as_bytes());
+        self.propose(now, kind, id, subject, &request, (reply, then))?;
         Ok(Reply::Later)
     }
 
@@ -865,8 +858,8 @@ impl JetStream {
             start: None,
         };
         let then = self.admitted(Some(change), Then::Paused(until));
-        let name = consumer.as_bytes();
-        self.propose(now, Kind::CreateConsumer, id, name, &request, (reply, then))?;
+        let (kind, name) = (Kind::of_consumer(&request.config), consumer.as_bytes());
+        self.propose(now, kind, id, name, &request, (reply, then))?;
         Ok(Reply::Later)
     }
 }

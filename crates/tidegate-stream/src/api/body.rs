@@ -162,7 +162,10 @@ fn stream_config(
         }
     }
     for field in ["mirror", "sources"] {
-        unsupported_of_origins(&mut fields, field)?;
+        // The server takes null for an empty list, as nats-server does.
+        if fields.get(field).is_some_and(Value::is_null) {
+            fields.remove(field);
+        }
     }
     let mut config: Box<StreamConfig> = json::fields(fields)?;
     if config.name != name {
@@ -322,9 +325,6 @@ pub(crate) fn consumer_config(
             return Err(ApiError::unsupported_consumer(field));
         }
     }
-    if config.get("ack_policy").and_then(Value::as_str) == Some("flow_control") {
-        return Err(ApiError::unsupported_consumer("ack_policy flow_control"));
-    }
     if config
         .remove("priority_policy")
         .is_some_and(|policy| asks(&policy) && policy != "none")
@@ -390,34 +390,6 @@ fn supported(config: &StreamConfig) -> Result<(), ApiError> {
     }
 }
 
-/// Removes, from the origins in the field `field`, the fields that nats-server accepts and this server does
-/// not support. Refuses the request if their values ask for anything, so that no client relies on them.
-fn unsupported_of_origins(fields: &mut Map<String, Value>, field: &str) -> Result<(), ApiError> {
-    let origins = match fields.get_mut(field) {
-        // The server takes null for an empty list, as nats-server does.
-        Some(Value::Null) => {
-            fields.remove(field);
-            return Ok(());
-        }
-        Some(Value::Array(origins)) => origins.as_mut_slice(),
-        Some(origin) => std::slice::from_mut(origin),
-        None => return Ok(()),
-    };
-    for origin in origins.iter_mut().filter_map(Value::as_object_mut) {
-        for unsupported in ORIGIN_FIELDS {
-            if origin
-                .remove(*unsupported)
-                .is_some_and(|value| asks(&value))
-            {
-                return Err(ApiError::unsupported_stream(&format!(
-                    "{field} {unsupported}"
-                )));
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Returns whether the value of an unsupported field asks for anything: whether it is other than null, false,
 /// 0 and empty. A client's library may send a field with such a value although the client wants nothing.
 fn asks(value: &Value) -> bool {
@@ -444,10 +416,6 @@ fn flag(fields: &mut Map<String, Value>, name: &str) -> Result<bool, ApiError> {
 /// The fields of a stream's configuration that this server knows by name but does not support. The server
 /// refuses a request that uses them.
 const STREAM_FIELDS: &[&str] = &["allow_msg_counter", "allow_msg_schedules"];
-
-/// The fields of an origin (a mirror or a source) that this server knows by name but does not support. The
-/// server refuses a request that uses them.
-const ORIGIN_FIELDS: &[&str] = &["consumer"];
 
 /// The fields of a consumer's configuration that this server knows by name but does not support. The server
 /// refuses a request that uses them.

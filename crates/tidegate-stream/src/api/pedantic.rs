@@ -3,7 +3,8 @@
 //!
 //! Other modules hold the rules for the values that the server refuses to every client.
 
-use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::consumer::rules::check_flow_settings;
+use crate::schema::config::{AckPolicy, ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 
 /// The default time for which a stream remembers the ids of messages to recognise duplicates, in nanoseconds.
@@ -99,6 +100,9 @@ pub fn consumer(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), Ap
     if let Some((text, ..)) = at_least.iter().find(|(_, value, least)| value < least) {
         return Err(ApiError::pedantic(text));
     }
+    if config.ack_policy == AckPolicy::FlowControl && !config.deliver_subject.is_empty() {
+        check_flow_settings(config)?;
+    }
     if config
         .backoff
         .first()
@@ -177,5 +181,8 @@ mod tests {
         );
         let text = "pedantic mode: max_waiting must not be negative";
         assert_eq!(asked(json!({"max_waiting": -1}), &plain), Err(text.into()));
+        let flow = json!({"ack_policy": "flow_control", "deliver_subject": "d"});
+        let text = "flow control ack policy requires flow control";
+        assert_eq!(asked(flow, &plain), Err(text.into()));
     }
 }

@@ -2,20 +2,24 @@
 //! or delay the redelivery of a message. For a message that is due for redelivery, this module decides
 //! whether the consumer delivers it again.
 //!
-//! This module owns the effect of each verb (the kind of acknowledgement) under each ack policy.
+//! This module owns the effect of each verb (the kind of acknowledgement) under each ack policy, and of an
+//! answer to a flow control request under the ack policy `flow_control`.
 //! [`super::verb`] parses the payloads, and [`super::changes`] decides when the consumer answers an
 //! acknowledgement.
+
+use tidegate_nats::headers;
 
 use super::advisory::{Advisory, Event};
 use super::changes::End;
 use super::delta::UNACKED_MAX;
-use super::live::Consumer;
+use super::live::{Consumer, Receiver};
 use super::pending::Unacked;
 use super::redelivery::Live;
 use super::reply::AckNumbers;
 use super::seam::Sink;
 use super::sequence::ConsumerSeq;
 use super::state::Position;
+use super::status;
 use super::verb::Verb;
 use crate::schema::config::AckPolicy;
 use crate::schema::sequence::StreamSeq;
@@ -38,7 +42,7 @@ impl Consumer {
         let seq = numbers.stream_seq;
         let known = (StreamSeq::FIRST..=self.delivered.stream_seq).contains(&seq)
             && (ConsumerSeq::new(1)..=self.delivered.consumer_seq).contains(&numbers.consumer_seq)
-            && self.awaits_acks();
+            && matches!(self.settings.ack, AckPolicy::All | AckPolicy::Explicit);
         if known {
             match verb {
                 Some(Verb::Ack | Verb::Next(_)) => {
@@ -65,6 +69,35 @@ impl Consumer {
         }
     }
 
+    /// Handles the receiver's answer to a flow control request, which the receiver published to `subject`
+    /// with the header block `headers`. The consumer may then send more bytes. Under the ack policy
+    /// `flow_control` the headers state the last message that the receiver has for good, which acknowledges
+    /// all messages up to it. The consumer ignores numbers that it never gave, and numbers up to its ack
+    /// floor.
+    pub fn handle_flow(&mut self, now: u64, subject: &[u8], headers: &[u8]) {
+        let Receiver::Push(push) = &mut self.receiver else {
+            return;
+        };
+        if !push.handle_flow(subject) || self.settings.ack != AckPolicy::FlowControl {
+            return;
+        }
+        self.used_us = now;
+        let (floor, delivered) = (self.ack_floor, self.delivered);
+        let seq = number(headers, status::LAST_STREAM).map(StreamSeq::new);
+        let consumer_seq = number(headers, status::LAST_CONSUMER).map(ConsumerSeq::new);
+        let (Some(seq), Some(consumer_seq)) = (seq, consumer_seq) else {
+            return;
+        };
+        let known = seq > floor.stream_seq
+            && seq <= delivered.stream_seq
+            && consumer_seq > floor.consumer_seq
+            && consumer_seq <= delivered.consumer_seq;
+        if known {
+            self.last_ack_us = Some(now);
+            self.acknowledge(now, seq);
+        }
+    }
+
     /// Publishes an advisory with the time from delivery to acknowledgement, so that operators see how fast
     /// receivers are, for the percentage of acknowledgements that the configuration sets (`sample_freq`).
     fn sample(&self, now: u64, numbers: &AckNumbers, sink: &mut impl Sink) {
@@ -87,7 +120,7 @@ impl Consumer {
         }
     }
 
-    fn acknowledge(&mut self, now: u64, seq: StreamSeq) {
+    pub(super) fn acknowledge(&mut self, now: u64, seq: StreamSeq) {
         if self.settings.ack == AckPolicy::Explicit {
             self.drop_pending(now, seq, End::Settled);
             self.settle_given_up(now, seq);
@@ -241,4 +274,10 @@ impl Consumer {
         });
         self.ack_floor = self.ack_floor.max(floor);
     }
+}
+
+/// Reads a number of a header; `None` if the block lacks the header, or the header is no number.
+fn number(headers: &[u8], name: &str) -> Option<u64> {
+    let value = headers::get(headers, name.as_bytes())?;
+    std::str::from_utf8(value).ok()?.parse().ok()
 }

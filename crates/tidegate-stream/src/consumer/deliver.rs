@@ -13,6 +13,7 @@ use super::redelivery::Live;
 use super::reply::{AckNumbers, put_decimal};
 use super::seam::{Delivery, Fetch, Message, Ready, Sink, Source};
 use super::status;
+use crate::schema::config::AckPolicy;
 use crate::schema::sequence::StreamSeq;
 
 /// The reason why [`Consumer::deliver`] stopped, which tells the caller when to call it again.
@@ -32,7 +33,7 @@ pub enum Progress {
 
 /// The message that the consumer delivers next, and whether it has delivered that message before.
 #[derive(Clone, Copy, Debug)]
-enum Next {
+pub(super) enum Next {
     /// A message that the consumer has delivered before; it is due again, because no receiver has
     /// acknowledged it.
     Again { seq: StreamSeq, deliveries: u32 },
@@ -223,7 +224,7 @@ impl Consumer {
             pending: left,
         });
         let (headers, payload) = if self.settings.headers_only {
-            without_payload(&mut self.headers, message);
+            without_payload(&mut self.headers, message.headers, message.payload.len());
             (&self.headers[..], &[][..])
         } else {
             (message.headers, message.payload)
@@ -251,6 +252,7 @@ impl Consumer {
             replay.last = Some((message.time_us, now));
         }
         self.note_delivered(now, next);
+        self.ask_for_acks(sink);
     }
 
     fn note_delivered(&mut self, now: u64, next: Next) {
@@ -279,6 +281,7 @@ impl Consumer {
             return;
         }
         let due_us = now.saturating_add(self.settings.wait_us(1));
+        let redelivers = self.settings.redelivers;
         self.pending.insert(Unacked {
             stream_seq: self.delivered.stream_seq,
             consumer_seq: self.delivered.consumer_seq,
@@ -286,13 +289,27 @@ impl Consumer {
             deliveries: 1,
             live: Live::default(),
         });
-        self.redelivery
-            .schedule(due_us, self.delivered.stream_seq, &self.pending);
+        if redelivers {
+            self.redelivery
+                .schedule(due_us, self.delivered.stream_seq, &self.pending);
+        }
+    }
+
+    /// Asks the receiver for acknowledgements by flow control, if as many messages as the configuration
+    /// allows await one.
+    fn ask_for_acks(&mut self, sink: &mut impl Sink) {
+        let full = self.pending.len() >= self.settings.max_unacked;
+        if let Receiver::Push(push) = &mut self.receiver
+            && full
+            && self.settings.ack == AckPolicy::FlowControl
+        {
+            push.ask(sink);
+        }
     }
 
     /// Advances the consumer's position past the message `next`, so that the consumer continues behind it,
     /// and returns the number of that message.
-    fn go_on(&mut self, next: Next) -> StreamSeq {
+    pub(super) fn go_on(&mut self, next: Next) -> StreamSeq {
         match next {
             Next::Again { seq, .. } => seq,
             Next::Last { seq } => {
@@ -332,15 +349,15 @@ impl Consumer {
 }
 
 /// Writes the headers of a message for a consumer that sends no payloads, and adds a header that tells the
-/// receiver the length of the payload.
-fn without_payload(out: &mut Vec<u8>, message: &Message<'_>) {
+/// receiver the length of the payload. `headers` is the message's block of headers, or empty.
+pub fn without_payload(out: &mut Vec<u8>, headers: &[u8], payload_bytes: usize) {
     out.clear();
-    match message.headers.strip_suffix(b"\r\n") {
+    match headers.strip_suffix(b"\r\n") {
         Some(headers) => out.extend_from_slice(headers),
         None => out.extend_from_slice(b"NATS/1.0\r\n"),
     }
     out.extend_from_slice(status::MESSAGE_SIZE.as_bytes());
     out.extend_from_slice(b": ");
-    put_decimal(out, message.payload.len() as u64);
+    put_decimal(out, payload_bytes as u64);
     out.extend_from_slice(b"\r\n\r\n");
 }

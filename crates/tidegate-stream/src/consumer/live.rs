@@ -6,8 +6,8 @@
 //! those that handle an acknowledgement.
 //!
 //! Invariants, beside those of [`State`]: each pending message either is in the redelivery queue or has a due
-//! time; `ahead` is the count of messages from `cursor` on that pass the filters. Tests check them after each
-//! event.
+//! time, unless the consumer takes acknowledgements by flow control and redelivers none; `ahead` is the count
+//! of messages from `cursor` on that pass the filters. Tests check them after each event.
 
 use std::collections::BTreeSet;
 
@@ -82,6 +82,9 @@ pub struct Consumer {
     pub(super) headers: Vec<u8>,
     pub(super) last_delivery_us: Option<u64>,
     pub(super) last_ack_us: Option<u64>,
+    /// The time at which another stream last asked for the messages of this consumer, in microseconds since
+    /// the Unix epoch; `None` if no stream takes in messages by the consumer.
+    pub(super) tapped_us: Option<u64>,
     /// The time from which the inactivity threshold counts, in microseconds since the Unix epoch: the last
     /// time at which a client used the consumer, or the start of the consumer on this node if no client has
     /// used it since. After the threshold the server deletes the consumer.
@@ -161,7 +164,8 @@ pub struct Info {
     /// The number of messages that pass the consumer's filters and that the consumer has never delivered,
     /// that is, the consumer's backlog.
     pub num_pending: u64,
-    /// True if a client listens to the deliver subject of a push consumer, so that the consumer delivers.
+    /// True if a client listens to the deliver subject of a push consumer, or another stream takes in
+    /// messages by the consumer, so that the consumer delivers.
     pub push_bound: bool,
     /// The time until a paused consumer resumes delivery, in microseconds; `None` if the consumer is not
     /// paused.
@@ -224,15 +228,19 @@ impl Consumer {
             headers: Vec::new(),
             last_delivery_us: None,
             last_ack_us: None,
+            tapped_us: None,
             used_us: now,
             settings,
         };
         consumer.look_ahead(state, source);
         for unacked in state.pending.iter() {
             consumer.pending.insert(unacked.with(Live::default()));
-            consumer
-                .redelivery
-                .schedule(unacked.due_us, unacked.stream_seq, &consumer.pending);
+            if consumer.settings.redelivers {
+                let due_us = unacked.due_us;
+                consumer
+                    .redelivery
+                    .schedule(due_us, unacked.stream_seq, &consumer.pending);
+            }
         }
         consumer.drop_missing(now, source);
         consumer
@@ -465,14 +473,6 @@ impl Consumer {
         }
     }
 
-    /// Handles the receiver's answer to a flow control request, which the receiver published to `subject`.
-    /// The consumer may then send more bytes.
-    pub fn handle_flow(&mut self, subject: &[u8]) {
-        if let Receiver::Push(push) = &mut self.receiver {
-            push.handle_flow(subject);
-        }
-    }
-
     /// Counts a message that the stream has stored. Returns whether a call of [`Consumer::deliver`] may
     /// deliver this message, so that the caller makes that call.
     pub fn handle_stored(&mut self, seq: StreamSeq, subject: &[u8]) -> bool {
@@ -538,7 +538,11 @@ impl Consumer {
                     self.used_us = now;
                 }
             }
-            Receiver::Push(push) => push.handle_timeouts(now, last, sink),
+            Receiver::Push(push) => {
+                let by_flow = self.settings.ack == AckPolicy::FlowControl;
+                let unacked = by_flow && !self.pending.is_empty();
+                push.handle_timeouts(now, last, unacked, sink);
+            }
         }
         if self.unused_us().is_some_and(|at| at <= now) && self.is_used() {
             self.look_for_users(now, sink);
@@ -669,7 +673,7 @@ impl Consumer {
         let again = self.pending.iter().filter(|u| u.deliveries > 1);
         let (num_waiting, push_bound) = match &self.receiver {
             Receiver::Pull(pulls) => (pulls.len() as u64, false),
-            Receiver::Push(push) => (0, push.active),
+            Receiver::Push(push) => (0, push.active || self.is_tapped(now)),
         };
         Info {
             delivered: self.delivered,
@@ -706,7 +710,8 @@ impl Consumer {
     /// Panics if an invariant of the consumer does not hold. Only tests call this, after each event.
     pub fn check_invariants(&self, source: &mut impl Source) {
         self.pending.check_invariants();
-        self.redelivery.check_invariants(&self.pending);
+        self.redelivery
+            .check_invariants(&self.pending, self.settings.redelivers);
         assert!(self.ack_floor.consumer_seq <= self.delivered.consumer_seq);
         assert!(self.ack_floor.stream_seq <= self.delivered.stream_seq);
         assert!(self.pending.len() <= UNACKED_MAX);

@@ -31,6 +31,7 @@ mod skip;
 mod start;
 mod state;
 mod status;
+mod tapped;
 mod verb;
 
 #[cfg(test)]
@@ -38,7 +39,7 @@ mod tests;
 
 pub use advisory::{Advisory, Event};
 pub use changes::Record;
-pub use deliver::Progress;
+pub use deliver::{Progress, without_payload};
 pub(crate) use delta::Run;
 pub use delta::{DeltaError, UNACKED_MAX, lists_settled, settled_up_to, settles};
 pub use live::{Consumer, Ending, Identity, Info};

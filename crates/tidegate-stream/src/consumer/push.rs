@@ -4,7 +4,9 @@
 //! This module owns the rate limit, the idle heartbeats and flow control. For flow control, the consumer has
 //! a window of bytes. Once half of the window is in flight, the consumer asks the receiver to answer; once
 //! the whole window is in flight, the consumer stops until the receiver answers. Each answer doubles the
-//! window up to [`WINDOW_MAX`]. [`super::Consumer`] owns the messages.
+//! window up to [`WINDOW_MAX`]. If the answers are acknowledgements (ack policy `flow_control`), the consumer
+//! also asks when as many messages as it allows await one, and along with a heartbeat while any message does.
+//! [`super::Consumer`] owns the messages.
 
 use super::seam::{Ready, Sink};
 use super::state::Position;
@@ -75,6 +77,10 @@ pub(super) struct PushSettings {
     /// The prefix of the subjects to which the receiver answers flow control requests; `None` if flow control
     /// is off and the consumer never waits for answers.
     pub(super) flow_prefix: Option<String>,
+    /// True if the answers to flow control requests acknowledge messages. Each incarnation of the consumer
+    /// then has subjects of its own for these answers, so that no late answer acknowledges messages of a
+    /// later one.
+    pub(super) takes_acks: bool,
 }
 
 impl Push {
@@ -87,7 +93,10 @@ impl Push {
             beat_us: now.saturating_add(settings.heartbeat_us),
             rate: None,
             flow: settings.flow_prefix.clone().map(|prefix| Flow {
-                prefix,
+                prefix: match settings.takes_acks {
+                    true => format!("{prefix}{now:x}-"),
+                    false => prefix,
+                },
                 window: WINDOW_MIN,
                 bytes: 0,
                 asked: None,
@@ -144,16 +153,25 @@ impl Push {
             return;
         };
         flow.bytes += bytes;
-        if flow.asked.is_none() && flow.bytes > flow.window / 2 {
-            flow.requests += 1;
-            let subject = format!("{}{}", flow.prefix, flow.requests);
-            let headers = status::plain(100, "FlowControl Request");
-            sink.status(&self.subject, subject.as_bytes(), &headers);
-            flow.asked = Some(Asked {
-                subject,
-                bytes: flow.bytes,
-            });
+        if flow.bytes > flow.window / 2 {
+            self.ask(sink);
         }
+    }
+
+    /// Sends a flow control request to the receiver, unless the receiver has still to answer one. The answer
+    /// covers all bytes sent so far.
+    pub(super) fn ask(&mut self, sink: &mut impl Sink) {
+        let Some(flow) = self.flow.as_mut().filter(|flow| flow.asked.is_none()) else {
+            return;
+        };
+        flow.requests += 1;
+        let subject = format!("{}{}", flow.prefix, flow.requests);
+        let headers = status::plain(100, "FlowControl Request");
+        sink.status(&self.subject, subject.as_bytes(), &headers);
+        flow.asked = Some(Asked {
+            subject,
+            bytes: flow.bytes,
+        });
     }
 
     /// Handles the receiver's answer to a flow control request. An answer to the latest request doubles the
@@ -177,8 +195,15 @@ impl Push {
     }
 
     /// Sends a heartbeat to the receiver if one is due; `last` is the last delivery, which the heartbeat
-    /// states, so that the receiver notices a missed message.
-    pub(super) fn handle_timeouts(&mut self, now: u64, last: Position, sink: &mut impl Sink) {
+    /// states, so that the receiver notices a missed message. If the consumer waits for acknowledgements by
+    /// flow control (`unacked`), also sends a flow control request.
+    pub(super) fn handle_timeouts(
+        &mut self,
+        now: u64,
+        last: Position,
+        unacked: bool,
+        sink: &mut impl Sink,
+    ) {
         if self.heartbeat_us == 0 || now < self.beat_us {
             return;
         }
@@ -188,6 +213,9 @@ impl Push {
             let stalled = asked.map(|a| a.subject.as_str());
             let headers = status::heartbeat(last, stalled);
             sink.status(&self.subject, b"", &headers);
+            if unacked {
+                self.ask(sink);
+            }
         }
     }
 

@@ -102,7 +102,7 @@ impl Redelivery {
 
     /// Panics if an invariant of the order by due time or of the redelivery queue does not hold. Only tests
     /// call this, after each event.
-    pub(super) fn check_invariants(&self, pending: &Pending<Live>) {
+    pub(super) fn check_invariants(&self, pending: &Pending<Live>, timed: bool) {
         assert_eq!(
             self.queue.len(),
             pending.iter().filter(|u| u.live.turn != 0).count()
@@ -110,7 +110,7 @@ impl Redelivery {
         for (turn, seq) in &self.queue {
             assert_eq!(pending.get(*seq).map(|u| u.live.turn), Some(*turn));
         }
-        for unacked in pending.iter().filter(|u| u.live.turn == 0) {
+        for unacked in pending.iter().filter(|u| timed && u.live.turn == 0) {
             let entry = Reverse((unacked.due_us, unacked.stream_seq));
             assert!(
                 self.due.iter().any(|d| *d == entry),

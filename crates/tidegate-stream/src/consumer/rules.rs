@@ -29,6 +29,9 @@ const HEARTBEAT_MIN: i64 = 100_000_000;
 /// The shortest limit that a consumer's configuration may set on the waiting time of a pull request, in
 /// nanoseconds. With a shorter limit no pull could wait.
 const MAX_EXPIRES_MIN: i64 = 1_000_000;
+/// The heartbeat interval of a consumer that takes acknowledgements by flow control, in nanoseconds, as in
+/// nats-server. With a heartbeat the consumer asks for the acknowledgements that are still due.
+pub(crate) const FLOW_ACKS_HEARTBEAT: i64 = 1_000_000_000;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 const METADATA_BYTES_MAX: usize = 128 << 10;
 
@@ -53,7 +56,8 @@ pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
         config.max_waiting = MAX_WAITING_DEFAULT;
     }
     let acked = config.ack_policy != AckPolicy::None;
-    if config.ack_wait == 0 && acked {
+    let by_flow = config.ack_policy == AckPolicy::FlowControl;
+    if config.ack_wait == 0 && acked && !by_flow {
         config.ack_wait = ACK_WAIT_DEFAULT;
     }
     if let Some(first) = config.backoff.first() {
@@ -70,6 +74,10 @@ pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
     }
     if config.inactive_threshold == 0 && config.durable_name.is_empty() {
         config.inactive_threshold = INACTIVE_DEFAULT;
+    }
+    if by_flow {
+        config.flow_control = true;
+        config.idle_heartbeat = FLOW_ACKS_HEARTBEAT;
     }
 }
 
@@ -125,6 +133,7 @@ fn check_numbers(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), A
     if config.ack_wait < 0 {
         return Err(ApiError::ACK_WAIT_NEGATIVE);
     }
+    check_flow_acks(config)?;
     check_backoff(config)?;
     if config.description.len() > DESCRIPTION_BYTES_MAX {
         return Err(ApiError::consumer_description_too_long(
@@ -132,6 +141,43 @@ fn check_numbers(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), A
         ));
     }
     Ok(())
+}
+
+/// Checks a configuration with the ack policy `flow_control`, under which the answers to flow control
+/// requests are the acknowledgements: the consumer pushes messages, sends such requests, and has no times of
+/// redelivery.
+fn check_flow_acks(config: &ConsumerConfig) -> Result<(), ApiError> {
+    if config.ack_policy != AckPolicy::FlowControl {
+        return Ok(());
+    }
+    if config.deliver_subject.is_empty() {
+        return Err(ApiError::FLOW_ACKS_NEED_PUSH);
+    }
+    check_flow_settings(config)?;
+    if config.max_ack_pending <= 0 {
+        return Err(ApiError::FLOW_ACKS_NEED_MAX_ACK_PENDING);
+    }
+    if config.ack_wait != 0 || !config.backoff.is_empty() {
+        return Err(ApiError::FLOW_ACKS_WITH_ACK_WAIT);
+    }
+    match config.max_deliver > 0 {
+        true => Err(ApiError::FLOW_ACKS_WITH_MAX_DELIVER),
+        false => Ok(()),
+    }
+}
+
+/// Checks the settings of flow control that the ack policy `flow_control` needs. [`set_defaults`] fills them
+/// in, so only a pedantic request can lack them.
+pub(crate) fn check_flow_settings(config: &ConsumerConfig) -> Result<(), ApiError> {
+    if !config.flow_control {
+        return Err(ApiError::FLOW_ACKS_NEED_FLOW_CONTROL);
+    }
+    match config.idle_heartbeat == FLOW_ACKS_HEARTBEAT {
+        true => Ok(()),
+        false => Err(ApiError::invalid_config(
+            "flow control ack policy heartbeat needs to be 1s",
+        )),
+    }
 }
 
 fn check_backoff(config: &ConsumerConfig) -> Result<(), ApiError> {
@@ -270,13 +316,15 @@ fn check_start(config: &ConsumerConfig) -> Result<(), ApiError> {
 /// Returns whether the log must have a consumer before the server answers the client that creates it. That is
 /// not necessary for a consumer without a durable name and with at most one replica, if the consumer expects
 /// no acknowledgements or the client wants it in memory. It is always necessary in a stream that keeps
-/// messages for its consumers: every node must know the consumers to remove the same messages.
+/// messages for its consumers: every node must know the consumers to remove the same messages. It is also
+/// necessary with the ack policy `flow_control`, because another stream may take in messages by the consumer.
 #[must_use]
 pub fn is_logged(config: &ConsumerConfig, retention: Retention) -> bool {
     let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
     !config.durable_name.is_empty()
         || !forgetful
         || config.num_replicas > 1
+        || config.ack_policy == AckPolicy::FlowControl
         || retention != Retention::Limits
 }
 
@@ -305,13 +353,16 @@ pub fn check_replicas(config: &ConsumerConfig, stream: &StreamConfig) -> Result<
 }
 
 /// Checks the configuration of a new consumer against the rules of a work queue: the consumer acknowledges
-/// each message and begins with the first one. Otherwise the queue could keep a message for ever. `others`
-/// are the other consumers of the stream.
+/// each message, or all of them in order by flow control, and begins with the first one. Otherwise the queue
+/// could keep a message for ever. `others` are the other consumers of the stream.
 pub fn check_queue<'a>(
     config: &ConsumerConfig,
     others: impl IntoIterator<Item = &'a ConsumerConfig>,
 ) -> Result<(), ApiError> {
-    if config.ack_policy != AckPolicy::Explicit {
+    if !matches!(
+        config.ack_policy,
+        AckPolicy::Explicit | AckPolicy::FlowControl
+    ) {
         return Err(ApiError::QUEUE_NEEDS_EXPLICIT_ACK);
     }
     if config.deliver_policy != DeliverPolicy::All {
@@ -461,6 +512,46 @@ mod tests {
         assert_eq!(backoff.ack_wait, 5);
         let push = checked(r#"{"deliver_subject":"x"}"#).unwrap();
         assert_eq!((push.max_waiting, push.max_ack_pending), (0, 0));
+    }
+
+    #[test]
+    fn acknowledgements_by_flow_control() {
+        let flow = r#"{"ack_policy":"flow_control","deliver_subject":"x"}"#;
+        let config = checked(flow).unwrap();
+        assert_eq!(
+            (config.flow_control, config.idle_heartbeat),
+            (true, FLOW_ACKS_HEARTBEAT)
+        );
+        assert_eq!((config.ack_wait, config.max_deliver), (0, -1));
+        assert_eq!(config.max_ack_pending, 1000);
+        let queue = StreamConfig {
+            retention: Retention::WorkQueue,
+            ..stream()
+        };
+        assert_eq!(checked_in(flow, &queue).as_ref(), Ok(&config));
+        assert_eq!(check_queue(&config, []), Ok(()));
+        assert!(is_logged(&config, Retention::Limits));
+        assert!(yields_deltas(&config, Retention::Limits));
+        let case = |more: &str| {
+            let json = format!(r#"{{"ack_policy":"flow_control",{more}}}"#);
+            checked(&json).unwrap_err()
+        };
+        for (code, more) in [
+            (10218, r#""max_deliver":0"#),
+            (10220, r#""deliver_subject":"x","max_ack_pending":-1"#),
+            (10221, r#""deliver_subject":"x","ack_wait":1"#),
+            (10221, r#""deliver_subject":"x","backoff":[1]"#),
+            (10222, r#""deliver_subject":"x","max_deliver":1"#),
+        ] {
+            assert_eq!(case(more), code, "{more}");
+        }
+        let strict = |change: fn(&mut ConsumerConfig)| {
+            let mut config = config.clone();
+            change(&mut config);
+            check(&config, &stream()).unwrap_err().err_code
+        };
+        assert_eq!(strict(|c| c.flow_control = false), 10219);
+        assert_eq!(strict(|c| c.idle_heartbeat = 2_000_000_000), 10052);
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::schema::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) ack: AckPolicy,
+    /// True if a message becomes due for redelivery some time after its delivery. A consumer that takes
+    /// acknowledgements by flow control delivers a message again only after a reset.
+    pub(super) redelivers: bool,
     /// The waits before the first redelivery, the second one and so on, in microseconds; the last wait
     /// applies to all further redeliveries. The configuration gives them as `backoff` or `ack_wait`.
     waits_us: Vec<u64>,
@@ -60,6 +63,7 @@ impl Settings {
             .collect();
         Self {
             ack: config.ack_policy,
+            redelivers: config.ack_policy != AckPolicy::FlowControl,
             waits_us,
             max_deliver: positive(config.max_deliver).map_or(u32::MAX, saturating_u32),
             max_unacked,
@@ -89,6 +93,7 @@ impl Settings {
                 flow_prefix: config
                     .flow_control
                     .then(|| format!("$JS.FC.{stream}.{consumer}.")),
+                takes_acks: config.ack_policy == AckPolicy::FlowControl,
             }),
         }
     }

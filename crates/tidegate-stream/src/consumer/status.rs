@@ -9,6 +9,10 @@ use super::state::Position;
 /// The header by which a receiver learns the length of a payload that the consumer does not send
 /// (`headers_only`).
 pub(super) const MESSAGE_SIZE: &str = "Nats-Msg-Size";
+/// The headers of a heartbeat, and of an acknowledgement by flow control: the number of the last delivery,
+/// and the number of its message in the stream.
+pub(super) const LAST_CONSUMER: &str = "Nats-Last-Consumer";
+pub(super) const LAST_STREAM: &str = "Nats-Last-Stream";
 
 /// Returns a header block that has only a status: a code and a text, which the client's library understands.
 pub(super) fn plain(code: u16, description: &str) -> Vec<u8> {
@@ -34,7 +38,7 @@ pub(super) fn heartbeat(last: Position, stalled: Option<&str>) -> Vec<u8> {
     } = last;
     let stalled = stalled.map_or_else(String::new, |s| format!("Nats-Consumer-Stalled: {s}\r\n"));
     format!(
-        "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: {consumer_seq}\r\nNats-Last-Stream: {stream_seq}\r\n{stalled}\r\n"
+        "NATS/1.0 100 Idle Heartbeat\r\n{LAST_CONSUMER}: {consumer_seq}\r\n{LAST_STREAM}: {stream_seq}\r\n{stalled}\r\n"
     )
     .into_bytes()
 }

@@ -199,6 +199,13 @@ impl StreamConfig {
         self.mirror.iter().chain(&self.sources)
     }
 
+    /// Returns whether the stream takes in the messages of an origin by a consumer that the client names. The
+    /// log and checkpoints mark such a configuration, so that programs that do not know it refuse it by name.
+    #[must_use]
+    pub fn names_consumers(&self) -> bool {
+        self.origins().any(|origin| origin.consumer.is_some())
+    }
+
     /// Iterates over the origins that this cluster keeps.
     pub fn local_origins(&self) -> impl Iterator<Item = &StreamSource> {
         self.origins().filter(|origin| origin.external.is_none())
@@ -237,6 +244,24 @@ pub struct StreamSource {
     /// The other cluster that keeps the origin; `None` for a stream of this cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
+    /// The consumer of the origin by which the stream takes in the messages; `None` if the server takes them
+    /// in without a consumer of the client's. The consumer's configuration then says where the stream begins
+    /// and which subjects it takes in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consumer: Option<OriginConsumer>,
+}
+
+/// A consumer of an origin, by which a stream takes in the origin's messages. A client has created it with
+/// the ack policy [`AckPolicy::FlowControl`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OriginConsumer {
+    /// The name of the consumer, which need not exist yet.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The subject to which the consumer delivers. It must be that of the consumer's configuration.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub deliver_subject: String,
 }
 
 /// The other cluster that keeps an origin.
@@ -271,17 +296,29 @@ impl External {
 
 impl StreamSource {
     /// Returns the text by which a stream tells its sources apart: the name of the origin, with the API of
-    /// another cluster behind it, the filter and the destination of the subjects. The header
-    /// `Nats-Stream-Source` states the same.
+    /// another cluster and the name of a consumer behind it, the filter and the destination of the subjects.
+    /// The header `Nats-Stream-Source` states the same.
     #[must_use]
     pub fn key(&self) -> String {
         let (name, filter, destination) = (self.full_name(), self.filter(), self.destination());
         format!("{name} {filter} {destination}")
     }
 
-    /// Returns the name of the origin, with the API of another cluster behind it.
+    /// Returns the name of the origin, with the API of another cluster and the name of the consumer behind
+    /// it, as far as the source has them.
     #[must_use]
     pub fn full_name(&self) -> Cow<'_, str> {
+        let name = self.cluster_name();
+        match &self.consumer {
+            Some(consumer) => format!("{name}:C={}", consumer.name).into(),
+            None => name,
+        }
+    }
+
+    /// Returns the name of the origin, with the API of another cluster behind it. Two sources with the same
+    /// text have the same origin.
+    #[must_use]
+    pub fn cluster_name(&self) -> Cow<'_, str> {
         match &self.external {
             Some(external) => format!("{}:{}", self.name, external.api).into(),
             None => self.name.as_str().into(),
@@ -462,7 +499,7 @@ pub struct ConsumerConfig {
     /// redeliver the messages.
     pub ack_policy: AckPolicy,
     /// The time after which the consumer redelivers an unacknowledged message, in nanoseconds; 0 in a request
-    /// means 30 s. The receiver may have failed.
+    /// means 30 s, or never with [`AckPolicy::FlowControl`]. The receiver may have failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub ack_wait: i64,
     /// The limit on the deliveries of one message, after which the consumer gives the message up; -1 is any
@@ -601,6 +638,11 @@ pub enum AckPolicy {
     All,
     /// The receiver acknowledges each message by itself, because receivers may process messages in any order.
     Explicit,
+    /// The receiver acknowledges all messages up to one by its answers to flow control requests, which state
+    /// that message. Only a push consumer with flow control has this policy, and it never redelivers a
+    /// message by itself. A stream takes in the messages of another stream by such a consumer.
+    #[serde(rename = "flow_control")]
+    FlowControl,
 }
 
 /// The speed at which a consumer delivers messages that the stream has already stored, as the client wants
@@ -626,6 +668,21 @@ fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_that_names_a_consumer() {
+        let json = r#"{"name":"O","consumer":{"name":"C","deliver_subject":"d"}}"#;
+        let source: StreamSource = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&source).unwrap(), json);
+        assert_eq!(source.key(), "O:C=C > >");
+        let mut elsewhere = source;
+        elsewhere.external = Some(External {
+            api: "$JS.hub.API".into(),
+            ..External::default()
+        });
+        assert_eq!(elsewhere.full_name(), "O:$JS.hub.API:C=C");
+        assert_eq!(elsewhere.cluster_name(), "O:$JS.hub.API");
+    }
 
     #[test]
     fn a_stream_as_nats_server_writes_it() {

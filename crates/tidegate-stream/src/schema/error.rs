@@ -176,6 +176,16 @@ errors! {
         MIRROR_WITH_BATCHES = 400, 10209, "stream mirrors can not also use batch publishing";
         ATOMIC_TOO_MANY = 429, 10210, "atomic publish too many inflight";
         BATCH_TOO_MANY = 429, 10211, "batch publish too many inflight";
+        MIRROR_CONSUMER_INVALID = 400, 10213, "stream mirror consumer config is invalid";
+        MIRROR_CONSUMER_NEEDS_FLOW_ACKS = 400, 10214, "stream mirror consumer requires flow control ack policy";
+        SOURCE_CONSUMER_INVALID = 400, 10215, "stream source consumer config is invalid";
+        SOURCE_CONSUMER_DUPLICATE = 400, 10216, "duplicate stream source consumer detected";
+        SOURCE_CONSUMER_NEEDS_FLOW_ACKS = 400, 10217, "stream source consumer requires flow control ack policy";
+        FLOW_ACKS_NEED_PUSH = 400, 10218, "flow control ack policy requires a push based consumer";
+        FLOW_ACKS_NEED_FLOW_CONTROL = 400, 10219, "flow control ack policy requires flow control";
+        FLOW_ACKS_NEED_MAX_ACK_PENDING = 400, 10220, "flow control ack policy requires max ack pending";
+        FLOW_ACKS_WITH_ACK_WAIT = 400, 10221, "flow control ack policy requires unset ack wait";
+        FLOW_ACKS_WITH_MAX_DELIVER = 400, 10222, "flow control ack policy requires unset max deliver";
     }
     varying {
         no_peers(why) = 400, 10005, "{}";

@@ -7,7 +7,7 @@
 
 use tidegate_nats::headers;
 
-use super::config::{ConsumerConfig, PersistMode, StreamConfig};
+use super::config::{AckPolicy, ConsumerConfig, PersistMode, StreamConfig};
 use super::metadata::Metadata;
 
 /// The API level of this server, which is the level of fast-ingest batches. If a client asks for a feature of
@@ -57,7 +57,10 @@ pub fn mark_stream(config: &mut StreamConfig) {
 /// Stores, in the metadata of a consumer's configuration, the API level that the features in this
 /// configuration require, so that older servers know that they lack them.
 pub fn mark_consumer(config: &mut ConsumerConfig) {
-    let level = u32::from(config.pause_until.is_some());
+    let level = match config.ack_policy {
+        AckPolicy::FlowControl => 4,
+        _ => u32::from(config.pause_until.is_some()),
+    };
     mark(&mut config.metadata, level);
 }
 
@@ -131,6 +134,12 @@ mod tests {
             }),
             "4"
         );
+        let mut consumer = ConsumerConfig {
+            ack_policy: AckPolicy::FlowControl,
+            ..ConsumerConfig::default()
+        };
+        mark_consumer(&mut consumer);
+        assert_eq!(consumer.metadata.get(REQUIRED_LEVEL), Some("4"));
     }
 
     #[test]

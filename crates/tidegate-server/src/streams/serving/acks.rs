@@ -11,8 +11,8 @@ use crate::streams::{JetStream, Taken};
 
 impl JetStream {
     /// Hands a client's acknowledgement to the consumer that delivered the message. The consumer decides by
-    /// it whether it delivers the message again. A consumer with the ack policy `none` takes no
-    /// acknowledgements.
+    /// it whether it delivers the message again. A consumer with the ack policy `none` or `flow_control`
+    /// takes no acknowledgements at this subject.
     pub(crate) fn acknowledged(
         &mut self,
         cx: &mut Context<'_>,
@@ -34,7 +34,10 @@ impl JetStream {
         };
         let reply = message.reply.unwrap_or_default();
         let taken = self.with_consumer(cx, now, key, |live, voice| {
-            if live.config.ack_policy == AckPolicy::None {
+            if matches!(
+                live.config.ack_policy,
+                AckPolicy::None | AckPolicy::FlowControl
+            ) {
                 return Taken::No;
             }
             let wall_us = voice.wall_us;
@@ -46,8 +49,10 @@ impl JetStream {
     }
 
     /// Hands a client's answer to a flow control request to the consumer that the subject
-    /// `$JS.FC.<stream>.<consumer>.<token>` names, so that this consumer sends further messages.
-    pub(crate) fn flow_answered(&mut self, cx: &mut Context<'_>, now: Time, subject: &[u8]) {
+    /// `$JS.FC.<stream>.<consumer>.<token>` names, so that this consumer sends further messages. The headers
+    /// of the answer may acknowledge messages.
+    pub(crate) fn flow_answered(&mut self, cx: &mut Context<'_>, now: Time, message: &Publish<'_>) {
+        let subject = message.subject;
         let mut tokens = subject.split(|b| *b == b'.').skip(2);
         let mut name = || std::str::from_utf8(tokens.next()?).ok();
         let (Some(stream), Some(consumer)) = (name(), name()) else {
@@ -55,7 +60,10 @@ impl JetStream {
         };
         let stream = self.streams.by_name(stream);
         if let Some(key) = stream.and_then(|s| self.consumers.find(s, consumer)) {
-            self.with_consumer(cx, now, key, |live, _| live.consumer.handle_flow(subject));
+            self.with_consumer(cx, now, key, |live, voice| {
+                let headers = message.header_block();
+                live.consumer.handle_flow(voice.wall_us, subject, headers);
+            });
         }
     }
 }

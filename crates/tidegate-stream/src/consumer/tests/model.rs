@@ -63,6 +63,8 @@ struct World {
     /// them recorded.
     asked: BTreeMap<String, Vec<StreamSeq>>,
     asks: u64,
+    /// The subject of the flow control request that the receiver has still to answer.
+    flow: Option<String>,
     floor: Position,
     /// The number of the stream's last message when the test created the consumer. A consumer of last
     /// messages looks at the messages up to it.
@@ -95,6 +97,7 @@ impl World {
             recorded: BTreeSet::new(),
             asked: BTreeMap::new(),
             asks: 0,
+            flow: None,
             floor: state.ack_floor(),
             stream,
             config,
@@ -163,6 +166,7 @@ impl World {
                     &mut self.net,
                 );
             }
+            9..=13 if self.is_acked_by_flow() => self.ack_by_flow(x),
             8..=13 => self.ack(kind, x),
             14..=16 => self.wait(x % 1_500_000),
             17 => {
@@ -236,7 +240,7 @@ impl World {
             12 => "-NAK 700ms",
             _ => "+WPI",
         };
-        if valid && self.config.ack_policy != AckPolicy::None {
+        if valid && matches!(self.config.ack_policy, AckPolicy::All | AckPolicy::Explicit) {
             let settled: Vec<StreamSeq> = match self.config.ack_policy {
                 AckPolicy::Explicit => vec![seq],
                 _ => StreamSeq::FIRST.up_to(seq.next()).collect(),
@@ -269,7 +273,72 @@ impl World {
         );
     }
 
+    fn is_acked_by_flow(&self) -> bool {
+        self.config.ack_policy == AckPolicy::FlowControl
+    }
+
+    /// Answers the flow control request, mostly with a pending message and sometimes with any numbers; or
+    /// lets another stream say which messages it has.
+    fn ack_by_flow(&mut self, x: u64) {
+        if x.is_multiple_of(5) {
+            return self.tap(StreamSeq::new(x / 5 % (self.stream.last_seq.get() + 3)));
+        }
+        let Some(subject) = self.flow.take() else {
+            return;
+        };
+        let pending: Vec<StreamSeq> = self.known.pending.keys().copied().collect();
+        let seq = if x.is_multiple_of(7) || pending.is_empty() {
+            StreamSeq::new(x % (self.stream.last_seq.get() + 3))
+        } else {
+            pending[x as usize % pending.len()]
+        };
+        let consumer_seq = match x % 11 {
+            0 => x / 11 % (self.known.consumer_seq + 2),
+            _ => self.known.consumer_seq,
+        };
+        let headers = format!(
+            "NATS/1.0\r\nNats-Last-Consumer: {consumer_seq}\r\nNats-Last-Stream: {seq}\r\n\r\n"
+        );
+        let headers = if x.is_multiple_of(13) { "" } else { &headers };
+        let valid = !headers.is_empty()
+            && seq > self.floor.stream_seq
+            && seq <= self.known.delivered
+            && consumer_seq > self.floor.consumer_seq.get()
+            && consumer_seq <= self.known.consumer_seq;
+        if valid {
+            self.known.settle(|ended| ended <= seq);
+        }
+        self.consumer
+            .handle_flow(self.now, subject.as_bytes(), headers.as_bytes());
+    }
+
+    /// Another stream has all messages up to `has`, which counts as the delivery and the acknowledgement of
+    /// at most three new messages.
+    fn tap(&mut self, has: StreamSeq) {
+        let mut reached = has.min(self.stream.last_seq);
+        for settled in 0.. {
+            let next = self.known.ahead.first().copied();
+            let Some(next) = next.filter(|next| *next <= has) else {
+                break;
+            };
+            if settled == 3 {
+                reached = self.known.delivered;
+                break;
+            }
+            self.known.ahead.pop_first();
+            self.known.consumer_seq += 1;
+            self.known.delivered = next;
+            self.known.settled.insert(next);
+        }
+        self.known.settle(|ended| ended <= reached);
+        self.consumer.handle_tapped(self.now, has, &mut self.stream);
+    }
+
     fn wait_us(&self, deliveries: u64) -> u64 {
+        if self.is_acked_by_flow() {
+            // The consumer never redelivers by itself.
+            return u64::MAX - self.now;
+        }
         let backoff = &self.config.backoff;
         let last = backoff.len().saturating_sub(1);
         let ns = backoff.get(last.min(deliveries as usize - 1)).copied();
@@ -347,6 +416,7 @@ impl World {
 
     fn restart(&mut self) {
         self.told.clear();
+        self.flow = None;
         // After a restart, no receiver that waited gets an answer, because the consumer has lost their
         // subjects.
         self.asked.clear();
@@ -459,6 +529,7 @@ impl World {
                     self.known.given_up.insert(seq);
                 }
             }
+            Sent::Status { reply, .. } if reply.starts_with("$JS.FC.") => self.flow = Some(reply),
             Sent::Advisory(_) | Sent::Status { .. } => {}
         }
     }
@@ -530,7 +601,9 @@ impl World {
                 .handle_pull(self.now, b"last", b"1000", &mut self.net);
             self.deliver();
             self.wait(1_000_000);
-            for seq in self.known.pending.keys().copied().collect::<Vec<_>>() {
+            let by_flow = self.is_acked_by_flow();
+            let pending = self.known.pending.keys().filter(|_| !by_flow);
+            for seq in pending.copied().collect::<Vec<_>>() {
                 let numbers = AckNumbers {
                     deliveries: 1,
                     stream_seq: seq,
@@ -541,6 +614,15 @@ impl World {
                 self.known.settle(|ended| ended == seq);
                 self.consumer
                     .handle_ack(self.now, &numbers, b"", b"", &mut self.net);
+            }
+            if let Some(subject) = self.flow.take() {
+                let (all, last) = (self.known.consumer_seq, self.known.delivered);
+                self.known.settle(|_| true);
+                let headers = format!(
+                    "NATS/1.0\r\nNats-Last-Consumer: {all}\r\nNats-Last-Stream: {last}\r\n\r\n"
+                );
+                self.consumer
+                    .handle_flow(self.now, subject.as_bytes(), headers.as_bytes());
             }
             self.take_delta(true);
             self.make_durable();
@@ -594,6 +676,8 @@ fn configs() -> impl Strategy<Value = String> {
         Just(r#""ack_policy":"explicit","ack_wait":1000000000,"max_ack_pending":3"#),
         Just(r#""ack_policy":"explicit","ack_wait":1000000000,"max_deliver":2"#),
         Just(r#""ack_policy":"explicit","backoff":[300000000,2000000000],"max_deliver":3"#),
+        Just(r#""ack_policy":"flow_control""#),
+        Just(r#""ack_policy":"flow_control","max_ack_pending":3"#),
     ];
     let filter = prop_oneof![
         Just(r#""filter_subject":"*""#),
@@ -611,10 +695,10 @@ fn configs() -> impl Strategy<Value = String> {
         1 => Just(r#","deliver_subject":"r1","max_ack_pending":0"#),
     ];
     (ack, filter, start, push).prop_map(|(ack, filter, start, push)| {
-        let push = if ack.contains("max_ack_pending") {
-            ""
-        } else {
-            push
+        let push = match ack {
+            _ if ack.contains("flow_control") => r#","deliver_subject":"r1""#,
+            _ if ack.contains("max_ack_pending") => "",
+            _ => push,
         };
         format!(r#"{{"durable_name":"C",{ack},{filter},"deliver_policy":"{start}"{push}}}"#)
     })

@@ -107,7 +107,14 @@ impl Script {
                 });
             }
             "ack" => self.ack(rest),
-            "flow" => self.with(|c, _, _| c.handle_flow(rest.as_bytes())),
+            "flow" => self.flow(rest),
+            // Another stream has all messages up to this one, and asks for the next ones.
+            "tapped" => {
+                let has = number(rest);
+                self.with(|c, s, now| {
+                    c.handle_tapped(now, has, &mut s.stream);
+                });
+            }
             "wait" => self.wait(duration::parse(rest).unwrap() as u64 / 1000),
             "nobody" => drop(self.net.nobody.insert(rest.to_owned())),
             "left" => self.with(|c, s, now| c.handle_interest(now, &mut s.net)),
@@ -262,6 +269,20 @@ impl Script {
                 &mut s.net,
             );
         });
+    }
+
+    /// Answers a flow control request, which the transcript writes as `subject`, or as `subject delivery
+    /// message` with the two numbers that acknowledge.
+    fn flow(&mut self, rest: &str) {
+        let mut parts = rest.split(' ');
+        let subject = parts.next().unwrap();
+        let headers = match (parts.next(), parts.next()) {
+            (Some(delivery), Some(message)) => format!(
+                "NATS/1.0\r\nNats-Last-Consumer: {delivery}\r\nNats-Last-Stream: {message}\r\n\r\n"
+            ),
+            _ => String::new(),
+        };
+        self.with(|c, _, now| c.handle_flow(now, subject.as_bytes(), headers.as_bytes()));
     }
 
     /// Lets time pass, and calls the consumer at each of its deadlines, as a server does.

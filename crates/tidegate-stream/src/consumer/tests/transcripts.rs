@@ -6,4 +6,4 @@ macro_rules! transcripts {
     ($($name:ident)*) => { $(#[test] fn $name() { run(stringify!($name)); })* };
 }
 
-transcripts! { pulls statuses acks redelivery starts push restart removal pause }
+transcripts! { pulls statuses acks redelivery starts push restart removal pause flow }

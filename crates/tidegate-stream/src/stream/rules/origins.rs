@@ -29,7 +29,7 @@ pub(super) fn check(config: &StreamConfig) -> Result<(), ApiError> {
             "a stream has at most {SOURCES_MAX} sources"
         )));
     }
-    let mut keys = BTreeSet::new();
+    let (mut keys, mut consumers) = (BTreeSet::new(), BTreeSet::new());
     for source in &config.sources {
         if !is_name(&source.name) {
             return Err(ApiError::SOURCE_NAME_INVALID);
@@ -40,6 +40,12 @@ pub(super) fn check(config: &StreamConfig) -> Result<(), ApiError> {
         check_external(source, "source")?;
         check_filter(source, "source")?;
         check_transforms(source, false)?;
+        check_consumer(source, false)?;
+        let consumer = source.consumer.as_ref();
+        let consumer = consumer.map(|consumer| (source.cluster_name(), &consumer.name));
+        if consumer.is_some_and(|consumer| !consumers.insert(consumer)) {
+            return Err(ApiError::SOURCE_CONSUMER_DUPLICATE);
+        }
     }
     Ok(())
 }
@@ -55,6 +61,7 @@ fn check_mirror(config: &StreamConfig, mirror: &StreamSource) -> Result<(), ApiE
     if let Some((_, error)) = refused.into_iter().find(|(broken, _)| *broken) {
         return Err(error);
     }
+    check_consumer(mirror, true)?;
     if config.subject_delete_marker_ttl > 0 {
         // A marker takes a number, and the numbers of a mirror must be those of its origin, so a mirror can
         // have no markers.
@@ -83,6 +90,24 @@ fn check_external(source: &StreamSource, what: &str) -> Result<(), ApiError> {
             )))
         }
         _ => Ok(()),
+    }
+}
+
+/// Checks the consumer by which a stream takes in messages. The consumer's own configuration says where it
+/// begins and which subjects it delivers, so the source cannot say it too.
+fn check_consumer(source: &StreamSource, mirror: bool) -> Result<(), ApiError> {
+    let Some(consumer) = &source.consumer else {
+        return Ok(());
+    };
+    let sound = is_name(&consumer.name)
+        && subject::is_literal(consumer.deliver_subject.as_bytes())
+        && source.opt_start_seq.get() == 0
+        && source.opt_start_time.is_none()
+        && source.filter_subject.is_empty();
+    match (sound, mirror) {
+        (true, _) => Ok(()),
+        (false, true) => Err(ApiError::MIRROR_CONSUMER_INVALID),
+        (false, false) => Err(ApiError::SOURCE_CONSUMER_INVALID),
     }
 }
 
@@ -200,9 +225,10 @@ pub(in crate::stream) fn meets_again<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::config::External;
+    use crate::schema::config::{External, OriginConsumer};
     use crate::schema::mapping::SubjectTransform;
     use crate::schema::sequence::StreamSeq;
+    use crate::schema::timestamp::Timestamp;
 
     fn source(name: &str) -> StreamSource {
         StreamSource {
@@ -269,6 +295,59 @@ mod tests {
         assert_eq!(twice.unwrap_err(), ApiError::SOURCE_DUPLICATE);
         let unnamed = check(&of(vec![source("a.b")]));
         assert_eq!(unnamed.unwrap_err(), ApiError::SOURCE_NAME_INVALID);
+    }
+
+    #[test]
+    fn a_consumer_says_where_a_source_begins() {
+        let by = |change: fn(&mut StreamSource)| {
+            let mut source = StreamSource {
+                consumer: Some(OriginConsumer {
+                    name: "C".into(),
+                    deliver_subject: "d.1".into(),
+                }),
+                ..source("A")
+            };
+            change(&mut source);
+            source
+        };
+        let sourced = |sources: Vec<StreamSource>| {
+            let config = StreamConfig {
+                name: "S".into(),
+                sources,
+                ..StreamConfig::default()
+            };
+            check(&config).map_err(|error| error.err_code)
+        };
+        let mirrored =
+            |source| check(&mirror(|c| c.mirror = Some(source))).map_err(|error| error.err_code);
+        let transformed = |c: &mut StreamSource| {
+            c.subject_transforms.push(SubjectTransform {
+                src: "a".into(),
+                dest: "b".into(),
+            });
+        };
+        for good in [|_: &mut StreamSource| {}, transformed] {
+            assert_eq!(
+                (sourced(vec![by(good)]), mirrored(by(good))),
+                (Ok(()), Ok(()))
+            );
+        }
+        let refused: [fn(&mut StreamSource); 6] = [
+            |c| c.consumer = Some(OriginConsumer::default()),
+            |c| c.consumer.as_mut().unwrap().name = "a.b".into(),
+            |c| c.consumer.as_mut().unwrap().deliver_subject = "d.*".into(),
+            |c| c.opt_start_seq = StreamSeq::new(2),
+            |c| c.opt_start_time = Some(Timestamp::ZERO),
+            |c| c.filter_subject = "a".into(),
+        ];
+        for change in refused {
+            let codes = (sourced(vec![by(change)]), mirrored(by(change)));
+            assert_eq!(codes, (Err(10215), Err(10213)));
+        }
+        let other = by(|c| c.consumer.as_mut().unwrap().name = "D".into());
+        assert_eq!(sourced(vec![by(|_| {}), other, source("A")]), Ok(()));
+        assert_eq!(sourced(vec![by(|_| {}), by(|_| {})]), Err(10140));
+        assert_eq!(sourced(vec![by(|_| {}), by(transformed)]), Err(10216));
     }
 
     #[test]

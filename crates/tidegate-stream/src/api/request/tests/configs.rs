@@ -76,22 +76,6 @@ fn streams_refused() {
         let expected = ("stream_create".into(), code, text.into());
         assert_eq!(refused(subject, body), expected);
     }
-    for (field, text) in [
-        (
-            r#""mirror":{"name":"A","consumer":{"name":"C"}}"#,
-            "mirror consumer",
-        ),
-        (
-            r#""sources":[{"name":"A"},{"name":"B","consumer":{"name":"C"}}]"#,
-            "sources consumer",
-        ),
-    ] {
-        let (_, code, said) = refused("STREAM.CREATE.T", &format!(r#"{{"name":"T",{field}}}"#));
-        assert_eq!(
-            (code, said),
-            (10052, format!("{text} is not supported by this server"))
-        );
-    }
     // The fields that nats-server has and this server does not support, and which the parser must refuse by
     // name.
     for (field, value) in [
@@ -278,11 +262,6 @@ fn consumers_refused() {
         (
             "CONSUMER.CREATE.S.G",
             r#"{"stream_name":"S","config":{"sourcing":true}}"#,
-            10012,
-        ),
-        (
-            "CONSUMER.CREATE.S.G",
-            r#"{"stream_name":"S","config":{"ack_policy":"flow_control"}}"#,
             10012,
         ),
     ] {
