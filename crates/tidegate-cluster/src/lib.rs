@@ -44,7 +44,7 @@ pub mod slots;
 pub mod wire;
 
 /// The version of the protocol between nodes. Both nodes of a channel must speak this version.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// The greatest number of nodes that a cluster may have besides this node, so that a set of peers fits into
 /// 32 bits.
 pub const PEERS_MAX: usize = 31;

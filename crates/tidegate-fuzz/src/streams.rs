@@ -63,6 +63,19 @@ pub fn run(bytes: &[u8]) {
             tidegate_stream::stream::Command::new(Kind::CreateWithOrigins, none, b"", config);
         encoder.command(&create).expect("it fits");
     }
+    // Stream 8 takes in messages by a consumer of its origin, and stream 4 has a consumer that takes
+    // acknowledgements by flow control.
+    let by_consumer =
+        br#"{"name":"B","sources":[{"name":"Q","consumer":{"name":"C","deliver_subject":"d"}}]}"#;
+    let consumer = br#"{"config":{"name":"C","ack_policy":"flow_control","deliver_subject":"d"}}"#;
+    for (kind, stream, subject, payload) in [
+        (Kind::CreateByConsumers, 0, &b""[..], &by_consumer[..]),
+        (Kind::CreateFlowConsumer, 4, &b"C"[..], &consumer[..]),
+    ] {
+        let stream = StreamNumber::new(stream);
+        let command = tidegate_stream::stream::Command::new(kind, stream, subject, payload);
+        encoder.command(&command).expect("it fits");
+    }
     streams
         .apply(8, &first.into(), &mut out, &mut effects)
         .expect("it is well-formed");

@@ -46,5 +46,10 @@ fn the_protocol_number_covers_everything_nodes_agree_on() {
         "what the entries of entries/v1/origins.hex lead to:\n{}",
         commands::outcomes("origins.hex")
     );
+    let _ = writeln!(
+        text,
+        "what the entries of entries/v1/flow.hex lead to:\n{}",
+        commands::outcomes("flow.hex")
+    );
     hex::check(&fixture("cluster", VERSION, "agreed.txt"), &text);
 }

@@ -19,7 +19,7 @@ use tidegate_stream::stream::{
 };
 
 use super::hex::{self, Text};
-use super::{entry, fixture, listing, origins, restoring, retaining};
+use super::{entry, fixture, flow, listing, origins, restoring, retaining};
 
 const SECOND: u64 = 1_000_000;
 /// The time of the first entry: 2026-01-01, in microseconds.
@@ -70,6 +70,9 @@ pub(crate) const fn name_of(kind: Kind) -> &'static str {
         Kind::CreateWithOrigins => "create stream with origins",
         Kind::UpdateWithOrigins => "update stream with origins",
         Kind::TakeIn => "take in",
+        Kind::CreateFlowConsumer => "create consumer that takes acknowledgements by flow control",
+        Kind::CreateByConsumers => "create stream with origins by consumers",
+        Kind::UpdateByConsumers => "update stream with origins by consumers",
     }
 }
 
@@ -199,7 +202,8 @@ impl World {
                 "create"
             }
         );
-        let command = Command::new(Kind::CreateConsumer, stream, consumer.as_bytes(), &payload);
+        let kind = Kind::of_consumer(&request.config);
+        let command = Command::new(kind, stream, consumer.as_bytes(), &payload);
         self.good(ALL, &name, &command);
     }
 
@@ -801,7 +805,12 @@ fn entries_are_written_as_their_version_writes_them() {
 #[test]
 fn every_kind_of_command_has_a_sample() {
     let mut seen = BTreeMap::new();
-    let worlds = [retaining::world(), restoring::world(), origins::world()];
+    let worlds = [
+        retaining::world(),
+        restoring::world(),
+        origins::world(),
+        flow::world(),
+    ];
     let more = worlds.iter().flat_map(|world| &world.samples);
     for sample in world().samples.iter().chain(more) {
         for command in Entry::decode(&sample.entry).unwrap().commands() {

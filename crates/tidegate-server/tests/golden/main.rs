@@ -15,6 +15,7 @@ mod consensus;
 mod damaged;
 mod disk;
 mod entry;
+mod flow;
 mod frames;
 mod greeting;
 #[path = "../../../tidegate-log/tests/golden/hex.rs"]

@@ -14,7 +14,7 @@ use super::commands::{ALL, World, applied, entries_text, state};
 use super::hex::{self, Text};
 use super::{entry, fixture, listing};
 
-fn progress(number: u32, seq: u64) -> Progress {
+pub(super) fn progress(number: u32, seq: u64) -> Progress {
     Progress {
         origin: Origin {
             number: DirectoryNumber::new(number),
@@ -25,7 +25,7 @@ fn progress(number: u32, seq: u64) -> Progress {
 }
 
 /// Applies an intake of messages with these sequences, up to sequence `to` of the origin.
-fn take_in(
+pub(super) fn take_in(
     world: &mut World,
     (stream, key): (StreamNumber, &str),
     before: Option<Progress>,

@@ -84,6 +84,9 @@ impl Stream {
             action,
             start,
         } = parse(command.payload)?;
+        if Kind::of_consumer(&config) != command.kind {
+            return Err(ApiError::BAD_REQUEST);
+        }
         let stream = self.id;
         let existing = self.consumers.get(name);
         let admission = admit(&action, existing.map(StreamConsumer::config), &config)?;

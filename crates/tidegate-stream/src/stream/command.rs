@@ -17,7 +17,7 @@
 //! same meaning for moved messages.
 
 use crate::consumer::{lists_settled, settles};
-use crate::schema::config::StreamConfig;
+use crate::schema::config::{AckPolicy, ConsumerConfig, StreamConfig};
 use crate::schema::number::StreamNumber;
 use thiserror::Error;
 
@@ -133,14 +133,25 @@ pub enum Kind {
     /// Adds a part of a backup to the stream that the backup fills. The payload is a [`super::RestorePart`],
     /// and the part's messages follow as publishes.
     Restore = 27,
+    /// Creates or changes a consumer with the ack policy `flow_control`, as [`Kind::CreateConsumer`] does
+    /// with others. Older programs, which do not know such consumers, stop at this kind.
+    CreateFlowConsumer = 28,
+    /// Creates a stream that takes in the messages of an origin by a consumer of the client's
+    /// ([`StreamConfig::names_consumers`]), as [`Kind::CreateWithOrigins`] creates others. Older programs,
+    /// which do not know such streams, stop at this kind.
+    CreateByConsumers = 29,
+    /// Changes the configuration of a stream that takes in messages by a consumer of the client's, or that
+    /// does so only before or only after the change, as [`Kind::UpdateWithOrigins`] changes others.
+    UpdateByConsumers = 30,
 }
 
 impl Kind {
     /// Returns the kind of the command that creates a stream of this configuration. A program that does not
     /// know streams of this kind must stop at the command, so these commands have kinds of their own.
     #[must_use]
-    pub const fn creating(config: &StreamConfig) -> Self {
+    pub fn creating(config: &StreamConfig) -> Self {
         match (config.has_origins(), config.is_extended()) {
+            (true, _) if config.names_consumers() => Self::CreateByConsumers,
             (true, _) => Self::CreateWithOrigins,
             (false, false) => Self::CreateStream,
             (false, true) => Self::CreateRetaining,
@@ -150,12 +161,23 @@ impl Kind {
     /// Returns the kind of the command that changes a stream's configuration, `from` one configuration `to`
     /// another. A program that does not know such streams stops at the command.
     #[must_use]
-    pub const fn updating(from: &StreamConfig, to: &StreamConfig) -> Self {
+    pub fn updating(from: &StreamConfig, to: &StreamConfig) -> Self {
         let have_origins = from.has_origins() || to.has_origins();
         match (have_origins, from.is_extended() || to.is_extended()) {
+            (true, _) if from.names_consumers() || to.names_consumers() => Self::UpdateByConsumers,
             (true, _) => Self::UpdateWithOrigins,
             (false, false) => Self::UpdateStream,
             (false, true) => Self::UpdateRetaining,
+        }
+    }
+
+    /// Returns the kind of the command that creates or changes a consumer, so that the consumer has this
+    /// configuration. A program that does not know such consumers stops at the command.
+    #[must_use]
+    pub const fn of_consumer(config: &ConsumerConfig) -> Self {
+        match config.ack_policy {
+            AckPolicy::FlowControl => Self::CreateFlowConsumer,
+            AckPolicy::None | AckPolicy::All | AckPolicy::Explicit => Self::CreateConsumer,
         }
     }
 
@@ -221,6 +243,9 @@ impl Kind {
             25 => Self::TakeIn,
             26 => Self::CreateRestoring,
             27 => Self::Restore,
+            28 => Self::CreateFlowConsumer,
+            29 => Self::CreateByConsumers,
+            30 => Self::UpdateByConsumers,
             _ => return None,
         })
     }

@@ -10,11 +10,11 @@
 //! empty, with their consumers at the beginning.
 //!
 //! ```text
-//! snapshot  version u8 = 3 | 4 | 5 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32
+//! snapshot  version u8 = 3 | 4 | 5 | 6 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32
 //!           | streams, by number
 //! stream    number u32 | its home group u8, u32 | moves u32, to u32 | transit u8, u64
 //!           | from version 4 on: the sweep, first u64, last u64
-//!           | version 5: origins u32, of each: key, origin u32, u64, number u64
+//!           | from version 5 on: origins u32, of each: key, origin u32, u64, number u64
 //!           | created_us u64 | configuration (JSON)
 //!           | last id | last seq u64 | last time_us u64
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
@@ -36,7 +36,9 @@
 //! stream moves.
 //!
 //! A snapshot has version 4 if one of its streams keeps messages for its consumers. It adds the sweep: the
-//! range in which the stream has still to look for messages without a consumer; 0 and 0 without a sweep.
+//! range in which the stream has still to look for messages without a consumer; 0 and 0 without a sweep. It
+//! has version 6 if a consumer takes acknowledgements by flow control, or a stream takes in messages by a
+//! consumer of the client's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -57,11 +59,12 @@ use super::single::Stream;
 use super::streams::{AccountLimits, Streams};
 use super::subjects::{FreeSet, Names, Subjects};
 use super::wire::{
-    Reader, RestoreError, SEQ_MAX, VERSION, VERSION_RETAINING, VERSION_WITH_ORIGINS,
-    VERSION_WITHOUT_KEPT, VERSION_WITHOUT_MOVING, put_bytes, put_len, put_u32, put_u64,
+    Reader, RestoreError, SEQ_MAX, VERSION, VERSION_RETAINING, VERSION_WITH_FLOW_ACKS,
+    VERSION_WITH_ORIGINS, VERSION_WITHOUT_KEPT, VERSION_WITHOUT_MOVING, put_bytes, put_len,
+    put_u32, put_u64,
 };
 use crate::consumer::State;
-use crate::schema::config::StreamConfig;
+use crate::schema::config::{AckPolicy, StreamConfig};
 use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
@@ -81,6 +84,9 @@ pub struct Snapshot {
     /// True if a stream takes in messages from other streams, or did so, so that the snapshot needs version 5
     /// of the layout.
     has_origins: bool,
+    /// True if a consumer takes acknowledgements by flow control, or if a stream takes in messages by a
+    /// consumer of the client's, so that the snapshot needs version 6 of the layout.
+    has_flow_acks: bool,
 }
 
 /// One stream in a snapshot, as it was at the moment of the snapshot. Later changes of the stream leave this
@@ -212,6 +218,11 @@ impl Part {
         if config.has_origins() && version < VERSION_WITH_ORIGINS {
             return Err(RestoreError::Inconsistent("a stream's origins"));
         }
+        if config.names_consumers() && version < VERSION_WITH_FLOW_ACKS {
+            return Err(RestoreError::Inconsistent(
+                "a stream's origin by a consumer",
+            ));
+        }
         let sound = config.first_seq <= rules::FIRST_SEQ_MAX
             && config.subjects.iter().all(|p| is_pattern(p.as_bytes()));
         if !sound {
@@ -255,6 +266,9 @@ impl Part {
                 bytes => State::decode(bytes)
                     .map_err(|_| RestoreError::Inconsistent("a consumer's state")),
             })?;
+            if is_acked_by_flow(&consumer) && version < VERSION_WITH_FLOW_ACKS {
+                return Err(RestoreError::Inconsistent("a consumer's ack policy"));
+            }
             stream.put_consumer(&name, consumer);
         }
         let content = &stream.content;
@@ -264,6 +278,10 @@ impl Part {
         }
         Ok(stream)
     }
+}
+
+fn is_acked_by_flow(consumer: &StreamConsumer) -> bool {
+    consumer.config.ack_policy == AckPolicy::FlowControl
 }
 
 fn decode_index(
@@ -326,6 +344,7 @@ impl Streams {
             streams: Vec::with_capacity(self.streams.len()),
             retains: false,
             has_origins: false,
+            has_flow_acks: false,
         }
     }
 
@@ -339,7 +358,7 @@ impl Streams {
     pub fn restore(bytes: &[u8], limits: AccountLimits) -> Result<Self, RestoreError> {
         let mut from = Reader(bytes);
         let [version, zeros @ ..] = from.u64()?.to_le_bytes();
-        if !(VERSION_WITHOUT_KEPT..=VERSION_WITH_ORIGINS).contains(&version) || zeros != [0; 7] {
+        if !(VERSION_WITHOUT_KEPT..=VERSION_WITH_FLOW_ACKS).contains(&version) || zeros != [0; 7] {
             return Err(RestoreError::Version(version));
         }
         let mut streams = Self::new(limits);
@@ -372,6 +391,7 @@ impl Snapshot {
     /// snapshot if they know such streams.
     fn version(&self) -> u8 {
         match (self.has_origins, self.retains) {
+            _ if self.has_flow_acks => VERSION_WITH_FLOW_ACKS,
             (true, _) => VERSION_WITH_ORIGINS,
             (false, true) => VERSION_RETAINING,
             (false, false) => VERSION,
@@ -382,6 +402,8 @@ impl Snapshot {
     pub(super) fn push(&mut self, stream: Part) {
         self.has_origins |= stream.config.has_origins() || !stream.intakes.is_empty();
         self.retains |= stream.config.is_extended();
+        self.has_flow_acks |= stream.config.names_consumers()
+            || stream.consumers.iter().any(|(_, c)| is_acked_by_flow(c));
         self.streams.push(stream);
     }
 

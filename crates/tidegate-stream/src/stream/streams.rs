@@ -465,6 +465,7 @@ impl Streams {
                 | Kind::CreateRetaining
                 | Kind::CreateRestoring
                 | Kind::CreateWithOrigins
+                | Kind::CreateByConsumers
                     if !context.past_log =>
                 {
                     self.create(&command, context.now, effects)
@@ -632,7 +633,10 @@ impl Streams {
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
         match command.kind {
-            Kind::UpdateStream | Kind::UpdateRetaining | Kind::UpdateWithOrigins => {
+            Kind::UpdateStream
+            | Kind::UpdateRetaining
+            | Kind::UpdateWithOrigins
+            | Kind::UpdateByConsumers => {
                 return self.update(context, command, effects);
             }
             Kind::DeleteStream => return self.delete(context, command, effects),
@@ -663,7 +667,9 @@ impl Streams {
                 self.schedule.lower(stream, due);
                 Outcome::Done
             }
-            Kind::CreateConsumer => stream.create_consumer(command, context.now, effects)?,
+            Kind::CreateConsumer | Kind::CreateFlowConsumer => {
+                stream.create_consumer(command, context.now, effects)?
+            }
             Kind::DeleteConsumer => stream.delete_consumer(command, effects)?,
             Kind::ConsumerDelta | Kind::SettlingDelta => {
                 stream.change_consumer(command, effects)?
@@ -679,6 +685,8 @@ impl Streams {
             | Kind::Restore
             | Kind::CreateWithOrigins
             | Kind::UpdateWithOrigins
+            | Kind::CreateByConsumers
+            | Kind::UpdateByConsumers
             | Kind::TakeIn
             | Kind::UpdateStream
             | Kind::UpdateRetaining

@@ -14,6 +14,10 @@ pub(super) const VERSION_RETAINING: u8 = 4;
 /// progress of each stream in its origins. Only such a snapshot has this version, so that programs that do
 /// not know such streams refuse it and read all others.
 pub(super) const VERSION_WITH_ORIGINS: u8 = 5;
+/// The version of a snapshot with a consumer of the ack policy `flow_control`, or with a stream that takes in
+/// messages by a consumer of the client's. Its layout is that of version 5. Only such a snapshot has this
+/// version, so that programs that do not know such consumers refuse it and read all others.
+pub(super) const VERSION_WITH_FLOW_ACKS: u8 = 6;
 /// The first version of snapshots, which this program can still read. It does not state the home group of a
 /// stream, so the reader takes the group itself.
 pub(super) const VERSION_WITHOUT_KEPT: u8 = 1;
@@ -37,7 +41,7 @@ pub enum RestoreError {
     /// Another version of the program wrote the snapshot; the field is the version of its layout, so that an
     /// operator can use that program.
     #[error(
-        "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION_WITH_ORIGINS}: use the program that wrote it"
+        "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION_WITH_FLOW_ACKS}: use the program that wrote it"
     )]
     Version(u8),
     /// The parts of the snapshot contradict each other; the text names the wrong part for the operator.

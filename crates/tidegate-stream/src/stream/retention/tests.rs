@@ -32,7 +32,7 @@ const POLICIES: [&str; 4] = ["all", "new", "last", "last_per_subject"];
 enum Act {
     Publish(usize, u8),
     /// Makes the test create a consumer, or change its filters.
-    Consumer(usize, usize, usize, bool),
+    Consumer(usize, usize, usize, AckPolicy),
     Delete(usize),
     /// Makes the consumer deliver this number of messages.
     Deliver(usize, u8),
@@ -50,13 +50,21 @@ enum Act {
     Snapshot,
 }
 
+fn ack_policy() -> impl Strategy<Value = AckPolicy> {
+    prop_oneof![
+        3 => Just(AckPolicy::Explicit),
+        1 => Just(AckPolicy::None),
+        1 => Just(AckPolicy::FlowControl),
+    ]
+}
+
 fn act() -> impl Strategy<Value = Act> {
     let name = || 0..NAMES.len();
     let index = any::<prop::sample::Index>;
     prop_oneof![
         8 => (0..SUBJECTS.len(), 1..5_u8).prop_map(|(s, n)| Act::Publish(s, n)),
-        4 => (name(), 0..FILTERS.len(), 0..POLICIES.len(), prop::bool::weighted(0.2))
-            .prop_map(|(n, f, p, none)| Act::Consumer(n, f, p, none)),
+        4 => (name(), 0..FILTERS.len(), 0..POLICIES.len(), ack_policy())
+            .prop_map(|(n, f, p, ack)| Act::Consumer(n, f, p, ack)),
         1 => name().prop_map(Act::Delete),
         6 => (name(), 1..6_u8).prop_map(|(n, count)| Act::Deliver(n, count)),
         8 => (name(), index(), prop::bool::weighted(0.2)).prop_map(|(n, i, up)| Act::Settle(n, i, up)),
@@ -233,8 +241,8 @@ impl World {
                     }
                 }
             }
-            Act::Consumer(name, filters, policy, none) => {
-                self.put_consumer(NAMES[*name], FILTERS[*filters], POLICIES[*policy], *none);
+            Act::Consumer(name, filters, policy, ack) => {
+                self.put_consumer(NAMES[*name], FILTERS[*filters], POLICIES[*policy], *ack);
             }
             Act::Delete(name) => {
                 let name = NAMES[*name];
@@ -298,15 +306,12 @@ impl World {
         }
     }
 
-    fn put_consumer(&mut self, name: &'static str, filters: &[&str], policy: &str, ack_none: bool) {
+    fn put_consumer(&mut self, name: &'static str, filters: &[&str], policy: &str, ack: AckPolicy) {
         let mut config: ConsumerConfig =
             serde_json::from_str(&format!(r#"{{"deliver_policy":"{policy}"}}"#)).unwrap();
         config.name = name.into();
         config.filter_subjects = filters.iter().map(|f| (*f).to_owned()).collect();
-        config.ack_policy = match ack_none {
-            false => AckPolicy::Explicit,
-            true => AckPolicy::None,
-        };
+        config.ack_policy = ack;
         if let Some(there) = self.consumers.get(name) {
             (config.ack_policy, config.deliver_policy) =
                 (there.config.ack_policy, there.config.deliver_policy);
@@ -316,7 +321,8 @@ impl World {
             ..ConsumerRequest::default()
         };
         let json = serde_json::to_vec(&request).unwrap();
-        let command = Command::new(Kind::CreateConsumer, ONE, name.as_bytes(), &json);
+        let kind = Kind::of_consumer(&config);
+        let command = Command::new(kind, ONE, name.as_bytes(), &json);
         let out = self.command(&command);
         let others = self.consumers.iter().filter(|(other, _)| **other != name);
         let others = others.map(|(_, c)| &c.config);

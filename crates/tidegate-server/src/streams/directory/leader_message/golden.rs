@@ -8,7 +8,7 @@ use tidegate_stream::stream::{Cursor, Moving, Stage};
 
 use super::{Change, LeaderMessage};
 
-const KEPT: &str = include_str!("../../../../tests/golden/cluster/v5/told.txt");
+const KEPT: &str = include_str!("../../../../tests/golden/cluster/v6/told.txt");
 
 /// Returns the name of the sample with which the test compares a kind of leader message. Without an arm for a
 /// new kind this function does not compile, and without a sample the test fails. A new kind needs a new
