@@ -3,13 +3,15 @@
 //!
 //! The leader answers a request once it has messages behind the request's progress, and after [`HELD`] at the
 //! latest. An origin that keeps messages for its consumers first counts the stream as a consumer
-//! ([`super::holding`]).
+//! ([`super::holding`]). If the stream names a consumer, the leader gives the messages of that consumer
+//! ([`super::tapping`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::consumer::without_payload;
 use tidegate_stream::schema::config::{Retention, StreamSource};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::DirectoryNumber;
@@ -17,6 +19,7 @@ use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Filter, Origin, Place, Progress, Row, Stream, Transit};
 
 use super::parcel::Parcel;
+use super::tapping::Tap;
 use crate::streams::context::Context;
 use crate::streams::directory::leader_message::LeaderMessage;
 use crate::streams::directory::leader_message::taking::{Answer, Request};
@@ -28,7 +31,7 @@ use crate::streams::{JetStream, Messages};
 pub(crate) const HELD: Duration = Duration::from_secs(1);
 /// The time after which the leader forgets a request, because an asking leader that is alive has asked again
 /// by then.
-const FORGOTTEN: Duration = Duration::from_secs(4);
+pub(super) const FORGOTTEN: Duration = Duration::from_secs(4);
 /// The size of an answer, in bytes of messages, above which the leader adds no further message to it, so that
 /// an intake stays small.
 pub(crate) const ANSWER_BYTES: usize = 256 * 1024;
@@ -39,7 +42,10 @@ pub(crate) const ANSWER_MESSAGES: usize = 2048;
 const ANSWERS_A_TURN: usize = 16;
 /// The limit on the number of requests that wait at a group's leader. The leader ignores further requests, so
 /// that they take bounded memory, and the asking leaders ask again.
-const REQUESTS_MAX: usize = 1024;
+pub(super) const REQUESTS_MAX: usize = 1024;
+/// The most messages of which the leader finds in one look that they are not the last of their subject, so
+/// that no turn takes long. It then answers with the progress so far.
+const PASSED_MAX: usize = 4096;
 
 /// Keeps the requests of other streams for messages of this group's streams, by the stream that asks and the
 /// key of its source.
@@ -53,6 +59,7 @@ pub(crate) struct Giving {
     /// with another request.
     turns: usize,
     pub(super) holding: super::holding::Holding,
+    pub(super) taps: super::tapping::Taps,
 }
 
 /// A request for messages that the leader has not answered, and the leader's progress with it.
@@ -130,9 +137,13 @@ impl Waiting {
         &mut self,
         now: Time,
         origin: &Stream,
+        tap: Option<&Tap>,
         messages: &dyn Messages,
         wanted: &mut Vec<Place>,
     ) -> Found {
+        if let Some(tap) = tap.filter(|_| self.at.is_none()) {
+            self.filter = tap.filter();
+        }
         let identity = Origin {
             number: self.request.origin,
             created_us: origin.created_us(),
@@ -144,9 +155,11 @@ impl Waiting {
                 Some(from) => from.seq.next(),
                 None => start(&self.request.source, origin),
             };
-            (identity, next)
+            (identity, tap.map_or(next, |tap| tap.first(next)))
         });
-        while self.parcel.len() < ANSWER_MESSAGES && self.parcel.bytes() < ANSWER_BYTES {
+        let most = tap.map_or(ANSWER_MESSAGES, Tap::answer_max);
+        let mut passed = 0;
+        while self.parcel.len() < most && self.parcel.bytes() < ANSWER_BYTES {
             if next > state.last_seq {
                 break;
             }
@@ -154,6 +167,14 @@ impl Waiting {
                 next = state.last_seq.next();
                 break;
             };
+            if tap.is_some_and(|tap| tap.passes_over(seq, origin, &self.filter)) {
+                next = seq.next();
+                passed += 1;
+                if passed == PASSED_MAX {
+                    break;
+                }
+                continue;
+            }
             // The leader gives a large message an answer of its own, so that its intake is hardly larger than
             // its publish.
             let bytes = origin
@@ -178,20 +199,34 @@ impl Waiting {
                         seq,
                         time_us: message.time_us,
                     };
-                    let (subject, headers) = (message.subject, message.headers);
-                    self.parcel.add(row, subject, headers, message.payload);
+                    let (subject, mut headers) = (message.subject, message.headers);
+                    let (mut payload, mut block) = (message.payload, Vec::new());
+                    if tap.is_some_and(Tap::is_headers_only) {
+                        without_payload(&mut block, headers, payload.len());
+                        headers = &block;
+                        payload = b"";
+                    }
+                    self.parcel.add(row, subject, headers, payload);
                 }
             }
             next = seq.next();
         }
         self.at = Some((identity, next));
-        let first = self.request.logged.is_none();
+        let first = self.request.logged.is_none() || passed == PASSED_MAX;
         if self.parcel.is_empty() && !first && now < self.since + HELD {
             return Found::NotYet;
         }
+        let mut reached = next.prev();
+        if tap.is_some() {
+            // A consumer may begin behind the last message, and a client may set it back again. So the stream
+            // is never further than the origin.
+            let from = self.request.from.filter(|from| from.origin == identity);
+            let least = from.map_or(StreamSeq::ZERO, |from| from.seq);
+            reached = reached.min(state.last_seq).max(least);
+        }
         let to = Progress {
             origin: identity,
-            seq: next.prev(),
+            seq: reached,
         };
         let parcel = std::mem::take(&mut self.parcel);
         Found::Answer(parcel.into_answer(self.request.from, to, state.last_seq))
@@ -322,14 +357,18 @@ impl JetStream {
             ))));
         }
         let own = origin.id();
-        if origin.config().retention != Retention::Limits
-            && !self.hold(cx, now, own, &waiting.request)
-        {
-            return Found::NotYet;
-        }
+        let keeps = origin.config().retention != Retention::Limits;
+        let tap = match &waiting.request.source.consumer {
+            Some(consumer) => match self.tap(now, own, &waiting.request, consumer) {
+                Ok(tap) => Some(tap),
+                Err(error) => return Found::Answer(Answer::refused(error)),
+            },
+            None if keeps && !self.hold(cx, now, own, &waiting.request) => return Found::NotYet,
+            None => None,
+        };
         let Some(origin) = self.streams.get(own) else {
             return Found::NotYet;
         };
-        waiting.look(now, origin, messages, wanted)
+        waiting.look(now, origin, tap.as_ref(), messages, wanted)
     }
 }

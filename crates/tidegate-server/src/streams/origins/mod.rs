@@ -5,6 +5,9 @@
 //! moves the progress in the replicated state along with the messages, so the next leader goes on from there.
 //! [`taker`] decides when the leader asks; [`giving`] does the work on the side of the origin.
 //!
+//! If a source or mirror names a consumer of the origin, the origin's leader gives the messages of that
+//! consumer ([`tapping`]).
+//!
 //! A thread of its own, `event_loop/remotes/`, answers requests for an origin in another cluster.
 
 pub(crate) mod giving;
@@ -12,6 +15,7 @@ mod holding;
 pub(crate) mod parcel;
 mod rewriting;
 mod taker;
+mod tapping;
 
 use std::collections::BTreeMap;
 
@@ -354,3 +358,6 @@ fn directory_number(stream: &Stream) -> DirectoryNumber {
         _ => stream.entry_number(),
     }
 }
+
+#[cfg(test)]
+mod tests;
