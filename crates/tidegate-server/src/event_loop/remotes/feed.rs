@@ -3,7 +3,8 @@
 //! The feed reads by a pull consumer of the other cluster. The consumer needs no acknowledgements and
 //! disappears by itself. The numbers in its deliveries show each loss on the way; the feed then makes a new
 //! consumer that begins behind the last message that the stream has. The feed refuses an origin that removes
-//! messages once a consumer has got them, because a crash could lose them on the way.
+//! messages once a consumer has got them, because a crash could lose them on the way. If the source names a
+//! consumer of the origin, [`super::tapped`] reads by that one, also such an origin.
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tidegate_stream::stream::{Origin, Progress, Row};
 use tokio::time::{Instant, timeout};
 
 use super::connections::{Connections, Open};
+use super::tapped::Tapped;
 use crate::streams::origins::giving::{ANSWER_BYTES, ANSWER_MESSAGES, HELD};
 use crate::streams::origins::parcel::Parcel;
 use crate::streams::taking::{Answer, Request};
@@ -39,6 +41,8 @@ const HEADERS_AT_ONCE: usize = 64;
 pub(super) struct Feed {
     /// The consumer in the other cluster; `None` before the first read and after a loss.
     consumer: Option<Consumer>,
+    /// The reading by a consumer that the source names.
+    tapped: Tapped,
 }
 
 struct Consumer {
@@ -52,10 +56,10 @@ struct Consumer {
 }
 
 /// The facts about the origin from its info.
-struct Facts {
-    identity: Origin,
+pub(super) struct Facts {
+    pub(super) identity: Origin,
     first: StreamSeq,
-    last: StreamSeq,
+    pub(super) last: StreamSeq,
 }
 
 /// The messages of one pull.
@@ -70,11 +74,11 @@ struct Pulled {
 
 /// The numbers with which a consumer delivers a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Delivery {
-    seq: StreamSeq,
-    delivered: u64,
+pub(super) struct Delivery {
+    pub(super) seq: StreamSeq,
+    pub(super) delivered: u64,
     time_us: u64,
-    pending: u64,
+    pub(super) pending: u64,
 }
 
 impl Feed {
@@ -87,7 +91,7 @@ impl Feed {
     ) -> Result<Answer, ApiError> {
         let name = request.source.external.as_ref().and_then(|e| e.remote());
         let remote = connections.open(name.unwrap_or_default()).await?;
-        let facts = facts(&remote, &request.source.name).await?;
+        let facts = facts(&remote, &request.source).await?;
         let from = request.from.filter(|from| from.origin == facts.identity);
         let taken_up = |logged: Progress| logged.origin != facts.identity;
         if request.is_mirror && request.logged.is_some_and(taken_up) {
@@ -102,6 +106,13 @@ impl Feed {
                 request.source.name, facts.last, from.seq
             );
             return Err(remote.trouble(&why));
+        }
+        if let Some(consumer) = &request.source.consumer {
+            self.close_in(&remote);
+            let tapped = &mut self.tapped;
+            return tapped
+                .answer(&remote, request, consumer, &facts, from)
+                .await;
         }
         let next = from.map(|from| from.seq.next());
         if self
@@ -140,7 +151,7 @@ impl Feed {
                 .max(from.map_or(StreamSeq::ZERO, |from| from.seq)),
             None => return Err(remote.trouble(&"its first messages are late")),
         };
-        let parcel = parcel(&remote, &request.source.name, pulled.messages).await;
+        let parcel = parcel(&remote, &request.source.name, pulled.messages, true).await;
         if pulled.broken {
             self.close_in(&remote);
         } else if let Some(consumer) = &mut self.consumer {
@@ -267,7 +278,8 @@ impl Feed {
 }
 
 /// Reads the info of the origin, and checks that this server can take in its messages.
-async fn facts(remote: &Open, stream: &str) -> Result<Facts, ApiError> {
+async fn facts(remote: &Open, source: &StreamSource) -> Result<Facts, ApiError> {
+    let stream = &source.name;
     let request = format!("STREAM.INFO.{stream}");
     let info = remote.ask(&request, String::new()).await?;
     let created = info["created"].as_str().and_then(Timestamp::parse);
@@ -277,9 +289,9 @@ async fn facts(remote: &Open, stream: &str) -> Result<Facts, ApiError> {
             .trouble(&"its info of the stream lacks the time of creation or the last message"));
     };
     let retention = info["config"]["retention"].as_str().unwrap_or("limits");
-    if retention != "limits" {
+    if retention != "limits" && source.consumer.is_none() {
         let why = format!(
-            "stream {stream} has retention {retention}, so messages could get lost on the way: take in streams with retention limits"
+            "stream {stream} has retention {retention}, so messages could get lost on the way: take in streams with retention limits, or name a consumer with the ack policy flow_control"
         );
         return Err(remote.trouble(&why));
     }
@@ -305,7 +317,7 @@ fn first_of(source: &StreamSource, facts: &Facts) -> Option<StreamSeq> {
 
 /// Checks that the origin's message at the progress of a mirror is the mirror's last message. A remote that
 /// came back with an old copy of its data may have given its number to another message.
-async fn check_last(
+pub(super) async fn check_last(
     remote: &Open,
     request: &Request,
     from: Option<Progress>,
@@ -429,9 +441,16 @@ async fn begin(
 }
 
 /// Gathers the messages for the answer. The client library sorts headers and trims their values, so the feed
-/// asks for the headers as the origin stores them.
-async fn parcel(remote: &Open, stream: &str, messages: Vec<(Delivery, Message)>) -> Parcel {
-    let with_headers = messages.iter().filter(|(_, m)| m.headers.is_some());
+/// asks for the headers as the origin stores them, if the stream wants them so (`exact`).
+pub(super) async fn parcel(
+    remote: &Open,
+    stream: &str,
+    messages: Vec<(Delivery, Message)>,
+    exact: bool,
+) -> Parcel {
+    let with_headers = messages
+        .iter()
+        .filter(|(_, m)| exact && m.headers.is_some());
     let numbers: Vec<StreamSeq> = with_headers.map(|(delivery, _)| delivery.seq).collect();
     let request = format!("STREAM.MSG.GET.{stream}");
     let fetched = futures_util::stream::iter(numbers)
@@ -478,7 +497,7 @@ fn written(headers: &HeaderMap) -> Vec<u8> {
 
 /// Reads the subject at which a client acknowledges a message:
 /// `$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.TRIES.SEQ.DELIVERED.TIME.PENDING[.TOKEN]`.
-fn delivery(reply: &str) -> Option<Delivery> {
+pub(super) fn delivery(reply: &str) -> Option<Delivery> {
     let tokens: Vec<&str> = reply.split('.').collect();
     let numbers = match tokens.len() {
         9 => &tokens[5..9],

@@ -6,10 +6,12 @@
 //! nothing that a crash could lose. The loop never waits for the thread: a request that the thread cannot
 //! take is lost, and the leader asks again.
 //!
-//! [`feed`] reads one origin, [`connections`] connects to the clusters.
+//! [`feed`] reads one origin, [`tapped`] reads it by a consumer that the source names, and [`connections`]
+//! connects to the clusters.
 
 mod connections;
 mod feed;
+mod tapped;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
