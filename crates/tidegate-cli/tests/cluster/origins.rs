@@ -100,6 +100,35 @@ fn no_message_is_lost_or_repeated_when_leaders_die() {
     wait_for(&nodes, "Q", 0, MESSAGES);
 }
 
+#[test]
+fn a_consumer_feeds_a_source_each_message_once_when_leaders_die() {
+    let mut nodes = Nodes::start(3);
+    let queue =
+        json!({"name": "Q", "subjects": ["q"], "retention": "workqueue", "num_replicas": 3});
+    create(&nodes, &queue);
+    let consumer =
+        json!({"durable_name": "C", "ack_policy": "flow_control", "deliver_subject": "d"});
+    nodes.until("a consumer to be made", || {
+        let body = json!({"stream_name": "Q", "config": consumer});
+        nodes.ask("CONSUMER.CREATE.Q.C", &body)
+    });
+    let by = json!({"name": "Q", "consumer": {"name": "C", "deliver_subject": "d"}});
+    create(
+        &nodes,
+        &json!({"name": "F", "sources": [by], "num_replicas": 3}),
+    );
+    for id in 1..=MESSAGES {
+        store(&nodes, "q", id);
+        if id % 30 == 0 {
+            let node = nodes.leader(["Q", "F"][(id / 30 % 2) as usize]);
+            nodes.kill(node);
+            nodes.spawn(node);
+        }
+    }
+    wait_for(&nodes, "F", MESSAGES, MESSAGES);
+    wait_for(&nodes, "Q", 0, MESSAGES);
+}
+
 /// Starts three nodes that know the other cluster as the remote `hub`.
 fn nodes_with_hub(hub: &Nodes) -> (Nodes, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();

@@ -174,6 +174,69 @@ fn sources_lose_and_repeat_nothing_while_both_sides_crash() {
     drop(ours);
 }
 
+/// Creates a work queue with a consumer that takes acknowledgements by flow control.
+fn queue_with_consumer(hub: &mut Raw) {
+    let queue =
+        json!({"name": "Q", "subjects": ["q.>"], "storage": "file", "retention": "workqueue"});
+    assert_eq!(stream(hub, "CREATE", &queue), 0);
+    let config = json!({"durable_name": "C", "ack_policy": "flow_control", "deliver_subject": "d",
+        "max_ack_pending": 100});
+    let body = json!({"stream_name": "Q", "config": config});
+    let made = hub.api("CONSUMER.CREATE.Q.C", &body);
+    assert!(made.get("error").is_none(), "{made}");
+}
+
+/// Returns a stream that takes in the messages of the work queue by its consumer.
+fn by_consumer() -> Value {
+    let mut queue = external("Q");
+    queue["consumer"] = json!({"name": "C", "deliver_subject": "d"});
+    json!({"name": "S", "storage": "file", "sources": [queue]})
+}
+
+#[test]
+fn a_work_queue_gives_each_message_once_while_both_sides_crash() {
+    let mut server = Server::start();
+    let mut hub = Raw::connect(&server.url).unwrap();
+    let (directory, config) = (tempfile::tempdir().unwrap(), remote(&server.url));
+    let data = directory.path().join("data");
+    let mut ours = Server::start_in(&data, &config);
+    let mut raw = Raw::connect(&ours.url).unwrap();
+    assert_eq!(stream(&mut raw, "CREATE", &by_consumer()), 0);
+    comes_to(&mut raw, "S", |info| !info["sources"][0]["error"].is_null());
+    queue_with_consumer(&mut hub);
+    for round in 0..4 {
+        publish(&mut hub, "q.x", 250);
+        if round % 2 == 0 {
+            (ours, raw) = again(ours, &data, &config);
+        } else {
+            server = server.restart_there();
+            hub = Raw::connect(&server.url).unwrap();
+        }
+    }
+    comes_to(&mut raw, "S", has(1000, 1000));
+    comes_to(&mut hub, "Q", has(0, 1000));
+    drop(ours);
+}
+
+#[test]
+fn a_work_queue_of_nats_server_gives_each_message_once() {
+    let Some(rival) = Rival::start() else { return };
+    let url = rival.url.trim_start_matches("nats://");
+    let mut hub = Raw::connect(url).unwrap();
+    queue_with_consumer(&mut hub);
+    let directory = tempfile::tempdir().unwrap();
+    let (data, config) = (directory.path().join("data"), remote(url));
+    let ours = Server::start_in(&data, &config);
+    let mut raw = Raw::connect(&ours.url).unwrap();
+    assert_eq!(stream(&mut raw, "CREATE", &by_consumer()), 0);
+    publish(&mut hub, "q.x", 300);
+    comes_to(&mut raw, "S", has(300, 300));
+    let (_ours, mut raw) = again(ours, &data, &config);
+    publish(&mut hub, "q.x", 300);
+    comes_to(&mut raw, "S", has(600, 600));
+    comes_to(&mut hub, "Q", has(0, 600));
+}
+
 #[test]
 fn a_mirror_says_why_it_cannot_follow() {
     let directory = tempfile::tempdir().unwrap();

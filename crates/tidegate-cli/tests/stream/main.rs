@@ -17,6 +17,7 @@ mod crowd;
 mod elsewhere;
 mod features;
 mod flip;
+mod flow;
 mod full;
 mod headroom;
 mod ingest;
