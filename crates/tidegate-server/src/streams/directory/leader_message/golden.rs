@@ -133,7 +133,7 @@ fn samples() -> Vec<LeaderMessage> {
 #[test]
 fn announcements_have_the_form_of_their_version() {
     assert_eq!(
-        VERSION, 5,
+        VERSION, 6,
         "a new version of the protocol has fixtures of its own"
     );
     let today: String = samples()
