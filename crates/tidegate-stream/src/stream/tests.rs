@@ -969,7 +969,7 @@ fn a_snapshot_of_the_first_version_is_read() {
     let again = Streams::restore(&first, AccountLimits::NONE).unwrap();
     assert_eq!(again.get(ONE).unwrap().home(), Home::Here);
     assert!(again.snapshot().chunks().flatten().eq(bytes));
-    first[0] = 6;
+    first[0] = 7;
     let error = Streams::restore(&first, AccountLimits::NONE).unwrap_err();
-    assert!(matches!(error, RestoreError::Version(6)));
+    assert!(matches!(error, RestoreError::Version(7)));
 }
