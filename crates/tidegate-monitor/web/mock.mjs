@@ -61,7 +61,7 @@ export function figures(path, query, now, wall) {
         boundary("socket_writes", "messages", false, now, seconds, 0.2), boundary("flow_acks", "messages", false, now, seconds, 0.05)] };
     case "/overview":
       return { ...frame, server_name: "n1", server_id: "ID", version: "0.1.1", cores: 2, behind: null, max_connections: 65536, connections: 1204,
-        subscriptions: 5310, memory_bytes: 131e6, used_bytes: 9.1e9, storage_bytes: 8.8e9, waiting_bytes: 18_000, ack_ns: null,
+        subscriptions: 5310, memory_bytes: 131e6, used_bytes: 9.1e9, storage_bytes: 8.8e9, waiting_bytes: 18_000, ack_ns: { p50: 1.9e6, p99: 6.3e6, count: 61_204, span_ms: 10_000 },
         turn_cpu_ns: { p50: 31_000, p99: 420_000 }, disk: { free_bytes: 31e9, total_bytes: 252e9, full_in_s: 10_900 },
         alarms: [{ level: "critical", text: "n3 is not connected" }, { level: "warning", text: "disk full in 3 h at this rate" }, { level: "warning", text: "n2 lags 14 s" }],
         streams: { streams: 12, consumers: 31, messages: 90_210_333, damaged_bytes: 0 },
@@ -72,6 +72,7 @@ export function figures(path, query, now, wall) {
         history: seconds ? history(now, seconds, {
           in_msgs: (i) => wave(i, 90, 3000, 9000), in_bytes: (i) => wave(i, 90, 3000, 9000) * 900, out_msgs: (i) => wave(i, 90, 6000, 20_000), out_bytes: (i) => wave(i, 90, 6000, 20_000) * 900,
           syncs: (i) => wave(i, 90, 500, 700), sync_ns: (i) => wave(i, 70, 500, 700) * 1.2e6, commands: (i) => wave(i, 90, 3000, 9000),
+          ack_p50_ns: (i) => wave(i, 70, 1.5e6, 2.2e6), ack_p99_ns: (i) => wave(i, 50, 4e6, 9e6),
           free_bytes: (i) => 34e9 - i * 4e6, used_bytes: (i) => 6e9 + i * 4e6, connections: () => 1204,
           threads: { loop: (i) => wave(i, 90, 3e8, 7e8), log: (i) => wave(i, 80, 1e8, 2e8), monitor: () => 4e6, signals: () => 0, pool: (i) => (i % 30 === 0 ? 2e7 : 0) },
         }) : undefined };

@@ -36,6 +36,11 @@ export function overview(view) {
       series: [{ label: "syncs", color: 0 }, { label: "commands", color: 1 }],
       help: "One sync makes all commands durable that it covers; their ratio is the size of a batch.",
     }),
+    acks: new Plot({
+      title: "Publish to PubAck", x: "time", format: (n) => duration(n), zoom: view.zoom,
+      series: [{ label: "p50", color: 0 }, { label: "p99", color: 1 }],
+      help: "From the read of a publish into a stream to the write of its PubAck, in the server, second by second.",
+    }),
     sync: new Plot({
       title: "Mean time of a sync", x: "time", format: (n) => duration(n), zoom: view.zoom,
       series: [{ label: "write and sync", color: 3 }],
@@ -67,8 +72,9 @@ export function overview(view) {
     tile("In", rate(newest("in_msgs")), byteRate(newest("in_bytes")));
     tile("Out", rate(newest("out_msgs")), byteRate(newest("out_bytes")));
     tile("Syncs", rate(newest("syncs")), syncs > 0 ? `${duration(h.sync_ns?.at(-1) / syncs)} each` : "none in the last second");
-    tile("Publish to PubAck", o.ack_ns ? `${duration(o.ack_ns.p50)}, p99 ${duration(o.ack_ns.p99)}` : MISSING,
-      o.ack_ns ? "p50 and p99" : "this server does not measure it");
+    tile("Publish to PubAck", o.ack_ns ? duration(o.ack_ns.p50) : o.ack_ns === null ? "none" : MISSING,
+      o.ack_ns ? `p99 ${duration(o.ack_ns.p99)}; ${short(o.ack_ns.count)} in ${duration(o.ack_ns.span_ms * 1e6)}`
+        : o.ack_ns === null ? "no acknowledgement in the last 10 s" : "this server does not measure it");
     tile("Connections", whole(o.connections), [o.max_connections && `of at most ${whole(o.max_connections)}`, o.subscriptions !== undefined && `${whole(o.subscriptions)} subscriptions`].filter(Boolean).join("; "));
     tile("Streams", o.streams ? whole(o.streams.streams) : o.streams === null ? "none" : MISSING,
       o.streams ? `${short(o.streams.messages)} messages, ${whole(o.streams.consumers)} consumers` : o.streams === null ? "the server keeps no streams" : "");
@@ -83,6 +89,7 @@ export function overview(view) {
     show(plots.messages, rates(h.in_msgs, spans), rates(h.out_msgs, spans));
     show(plots.bytes, rates(h.in_bytes, spans), rates(h.out_bytes, spans));
     show(plots.syncs, rates(h.syncs, spans), rates(h.commands, spans));
+    show(plots.acks, h.ack_p50_ns ?? [], h.ack_p99_ns ?? []);
     show(plots.sync, (h.syncs ?? []).map((n, i) => (n > 0 ? h.sync_ns[i] / n : null)));
     show(plots.disk, h.free_bytes ?? [], h.used_bytes ?? []);
     const threads = Object.entries(h.threads ?? {}).map(([name, list]) =>

@@ -33,6 +33,7 @@ use crate::config::StreamSettings;
 use crate::cost::{Work, spend};
 use crate::event_loop::peers::Peers;
 use crate::event_loop::turns::TurnStats;
+use crate::sessions::ack_times::AckTimes;
 use crate::sessions::routes::PeerView;
 use crate::sessions::{Node, NodeStats};
 use crate::streams::StreamStats;
@@ -64,6 +65,8 @@ pub(crate) struct Report {
     pub(crate) configured_ns: u64,
     pub(crate) auth_required: bool,
     pub(crate) stats: NodeStats,
+    /// The times from publishes to their acknowledgements since the server's start.
+    pub(crate) ack_times: AckTimes,
     pub(crate) sublist: SublistStats,
     pub(crate) turns: TurnStats,
     pub(crate) flow: Snapshot,
@@ -282,6 +285,7 @@ impl Report {
             configured_ns: node.configured().as_nanos(),
             auth_required: settings.sessions.needs_credentials(),
             stats: node.stats(),
+            ack_times: node.ack_times().clone(),
             sublist: node.sublist_stats(),
             turns,
             flow,

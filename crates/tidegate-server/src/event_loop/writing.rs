@@ -35,7 +35,8 @@ impl Server {
         while (end - begun < left || !cures().write_budget)
             && let Some(key) = self.node.poll_dirty()
         {
-            self.write(now, key);
+            // The time of the last look is at most as old as the writes before the next look.
+            self.write(end, key);
             written += 1;
             if written % WRITES_A_LOOK == 0 {
                 end = self.clock.now();
@@ -49,6 +50,9 @@ impl Server {
             while let Some(slot) = self.node.poll_cut_off() {
                 peers.cut_off(now, slot, &mut self.node);
             }
+        }
+        if !self.node.is_dirty() {
+            self.node.handle_acks_written(end);
         }
         if let Some(mut round) = self.round.take() {
             let end = self.clock.now();

@@ -14,6 +14,7 @@ use crate::event_loop::report::query::{ACCOUNT, Query};
 use crate::event_loop::report::server::rfc3339;
 use crate::event_loop::report::{Report, Streams};
 use crate::event_loop::turns::TurnStats;
+use crate::sessions::ack_times::AckTimes;
 
 /// The paths that the monitor answers; `/` lists them, and the monitor counts requests by them.
 pub(super) const PATHS: &[&str] = &[
@@ -106,6 +107,7 @@ pub(crate) fn varz(r: &Report, wall: &WallClock) -> Value {
         "lame_duck_mode": r.info.ldm,
     });
     out["loop"] = turns(&r.turns);
+    out["publish_ack_ns"] = acks(&r.ack_times);
     for (all, of_clients) in [
         ("in_msgs", "in_client_msgs"),
         ("out_msgs", "out_client_msgs"),
@@ -164,6 +166,18 @@ pub(crate) fn varz(r: &Report, wall: &WallClock) -> Value {
         out["log"] = log(streams);
     }
     out
+}
+
+/// Makes the times from publishes to their acknowledgements for `/varz`, in nanoseconds since the server's
+/// start; null without publishes.
+fn acks(times: &AckTimes) -> Value {
+    json!({
+        "count": times.len(),
+        "p50": times.quantile(0.5),
+        "p99": times.quantile(0.99),
+        "p99.9": times.quantile(0.999),
+        "max": times.quantile(1.0),
+    })
 }
 
 /// Makes the count of connections by kind for `/varz`: the server has only clients, so the other kinds are 0.

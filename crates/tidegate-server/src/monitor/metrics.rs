@@ -12,6 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::json::Process;
 use crate::event_loop::report::{Cluster, Report, Streams};
 use crate::event_loop::turns::{TURN_BOUNDS_US, TurnStats};
+use crate::sessions::ack_times::{ACK_BOUNDS_US, AckTimes};
 use crate::sessions::routes::PeerView;
 
 /// Makes the monitor's answer to `/metrics`: all figures of the report, as text that Prometheus collects.
@@ -107,6 +108,7 @@ impl Collector for Figures {
         ];
         encode_each(&mut to, counters, ConstCounter::new)?;
         turn_cpu(&r.turns, &mut to)?;
+        publish_ack(&r.ack_times, &mut to)?;
         if let Some(streams) = &r.streams {
             streams_figures(streams, &mut to)?;
         }
@@ -154,6 +156,25 @@ fn turn_cpu(turns: &TurnStats, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt
         MetricType::Histogram,
     )?;
     encoder.encode_histogram::<NoLabelSet>(turns.total_ns as f64 / 1e9, turns.turns, &buckets, None)
+}
+
+/// Encodes the histogram of the times from publishes to their acknowledgements.
+fn publish_ack(times: &AckTimes, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let bounds = ACK_BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
+    let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(times.within()).collect();
+    let help = "Time from the read of a publish into a stream to the write of its PubAck";
+    let mut encoder = to.encode_descriptor(
+        "publish_ack",
+        help,
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    encoder.encode_histogram::<NoLabelSet>(
+        times.total_ns() as f64 / 1e9,
+        times.len(),
+        &buckets,
+        None,
+    )
 }
 
 fn cluster_figures(c: &Cluster, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

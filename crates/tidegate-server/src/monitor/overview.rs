@@ -13,6 +13,7 @@ use tidegate_monitor::{EVERY, SAMPLES_MAX};
 use super::alarms::{self, Facts};
 use super::machine::Disk;
 use crate::event_loop::report::{Cluster, Report, Streams};
+use crate::sessions::ack_times::AckTimes;
 
 /// The names of the counts in each sample; the history shows their differences.
 const COUNTS: [&str; 14] = [
@@ -31,6 +32,9 @@ const COUNTS: [&str; 14] = [
     "late_turns",
     "api_requests",
 ];
+/// The number of samples over which the overview says how long acknowledgements take now.
+const RECENT: usize = 10;
+
 /// The names of the levels in each sample; the history shows them as they are.
 const LEVELS: [&str; 6] = [
     "connections",
@@ -49,6 +53,9 @@ pub(super) struct Sample {
     levels: [u64; LEVELS.len()],
     pub(super) disk: Option<Disk>,
     threads: BTreeMap<String, u64>,
+    /// The times that 50 and 99 per cent of the acknowledgements since the sample before did not exceed, in
+    /// nanoseconds; `None` without acknowledgements.
+    ack_ns: [Option<u64>; 2],
 }
 
 impl Sample {
@@ -89,6 +96,7 @@ impl Sample {
             ],
             disk,
             threads,
+            ack_ns: [None; 2],
         }
     }
 
@@ -100,6 +108,7 @@ impl Sample {
             levels: [0; LEVELS.len()],
             disk: Some(disk),
             threads: BTreeMap::new(),
+            ack_ns: [None; 2],
         }
     }
 
@@ -121,13 +130,23 @@ impl Sample {
 pub(super) struct Overview {
     samples: VecDeque<Sample>,
     latest: Option<Report>,
+    /// The times of acknowledgements at the newest samples, oldest first: [`RECENT`] samples and the one
+    /// before them.
+    acks: VecDeque<(Time, AckTimes)>,
 }
 
 impl Overview {
-    pub(super) fn record(&mut self, sample: Sample, report: Report) {
+    pub(super) fn record(&mut self, mut sample: Sample, report: Report) {
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
         }
+        if let Some((_, before)) = self.acks.back() {
+            sample.ack_ns = quantiles(&report.ack_times.since(before));
+        }
+        if self.acks.len() > RECENT {
+            self.acks.pop_front();
+        }
+        self.acks.push_back((sample.at, report.ack_times.clone()));
         self.samples.push_back(sample);
         self.latest = Some(report);
     }
@@ -155,8 +174,7 @@ impl Overview {
             "behind": behind,
             "alarms": alarms::alarms(&facts),
             "max_connections": r.max_connections,
-            // The server does not measure the time from a publish to its acknowledgement yet.
-            "ack_ns": null,
+            "ack_ns": self.ack_ns(),
             "turn_cpu_ns": { "p50": r.turns.cpu_ns[0], "p99": r.turns.cpu_ns[1] },
             "disk": last.disk.map(|d| json!({
                 "free_bytes": d.free_bytes,
@@ -186,6 +204,20 @@ impl Overview {
         out
     }
 
+    /// Makes the times from publishes to their acknowledgements over the newest samples; null without
+    /// acknowledgements in that time.
+    fn ack_ns(&self) -> Value {
+        let (Some((from, before)), Some((to, now))) = (self.acks.front(), self.acks.back()) else {
+            return Value::Null;
+        };
+        let recent = now.since(before);
+        let [Some(p50), Some(p99)] = quantiles(&recent) else {
+            return Value::Null;
+        };
+        let span_ms = to.since(*from) / 1_000_000;
+        json!({ "p50": p50, "p99": p99, "count": recent.len(), "span_ms": span_ms })
+    }
+
     fn history(&self, since: Time) -> Value {
         let pairs = || {
             let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
@@ -198,6 +230,8 @@ impl Overview {
             "uptime_ms": each(&|_, s| (s.at.as_nanos() / 1_000_000).into()),
             "span_ms": each(&|b, s| (s.at.since(b.at) / 1_000_000).into()),
             "free_bytes": each(&|_, s| s.disk.map(|d| d.free_bytes).into()),
+            "ack_p50_ns": each(&|_, s| s.ack_ns[0].into()),
+            "ack_p99_ns": each(&|_, s| s.ack_ns[1].into()),
         });
         for (at, name) in COUNTS.iter().enumerate() {
             out[*name] = each(&|b, s| s.counts[at].saturating_sub(b.counts[at]).into());
@@ -214,6 +248,12 @@ impl Overview {
         out["threads"] = threads;
         out
     }
+}
+
+/// Returns the times that 50 and 99 per cent of the acknowledgements did not exceed, in nanoseconds; `None`
+/// without acknowledgements.
+fn quantiles(times: &AckTimes) -> [Option<u64>; 2] {
+    [0.5, 0.99].map(|q| times.quantile(q))
 }
 
 /// Makes the facts about the cluster and each of its members, as this node knows them.

@@ -45,7 +45,7 @@ impl Node {
         let (subject, domain) = (message.subject, self.domain());
         let (flows, pulls) = (is_flow(subject, domain), is_pull(subject, domain));
         let name = match about(subject, domain) {
-            About::None => return self.publish_into(now, message),
+            About::None => return self.publish_into(now, Some(from), message),
             About::Group(group) => return self.ask_group(now, from, group, message, way),
             About::All => return (DIRECTORY, self.ask_directory(now, from, None, message, way)),
             About::Stream(name) => name,

@@ -29,6 +29,9 @@ pub(super) struct Entry {
     /// True if the connection is in the node's list of connections with bytes to write, so that the node
     /// lists it only once.
     pub(super) dirty: bool,
+    /// The time at which the driver last wrote to the connection, by which the node measures
+    /// acknowledgements.
+    pub(super) written: Time,
     /// The publishers that the node has paused because this connection has a large backlog.
     pub(super) waiters: Vec<Party>,
     /// The reason why the connection closes, which the driver logs and the monitor shows; meaningless while
@@ -54,6 +57,7 @@ impl Entry {
         Self {
             session,
             dirty: false,
+            written: Time::ZERO,
             waiters: Vec::new(),
             reason: CloseReason::ClientClosed,
             spreading: false,

@@ -15,6 +15,7 @@
 //! ([`STALL_BYTES`]), but only for a moment, so that one slow reader may slow others down but not stop them.
 //! A publisher waits longer for a peer, as long as that peer keeps taking bytes.
 
+pub(crate) mod ack_times;
 mod announced;
 mod asking;
 pub(crate) mod audits;
@@ -62,6 +63,7 @@ use tidegate_nats::sublist::{SubKey, Sublist};
 use tidegate_nats::system as account;
 use tidegate_stream::stream::Place;
 
+use self::ack_times::AckTimes;
 use self::announced::Announced;
 use self::audits::Audits;
 use self::dirty::Dirty;
@@ -179,6 +181,8 @@ pub struct Node {
     random: u64,
     next_cid: u64,
     stats: NodeStats,
+    /// The times from publishes to their acknowledgements, for the monitor.
+    ack_times: AckTimes,
     lame: Option<Lame>,
     leaving: Leaving,
     spreading: Spreading,
@@ -261,6 +265,7 @@ impl Node {
             random: seed | 1,
             next_cid: 1,
             stats: NodeStats::default(),
+            ack_times: AckTimes::default(),
             lame: None,
             leaving: Leaving::default(),
             spreading: Spreading::default(),
@@ -455,6 +460,7 @@ impl Node {
     pub fn handle_written(&mut self, now: Time, key: ClientKey, len: usize) {
         let entry = &mut self.entries[key];
         entry.dirty = false;
+        entry.written = now;
         entry.session.out.take(len, &mut self.pool);
         entry.session.handle_written(now, len > 0);
         let (pending, closing) = (entry.session.out.len(), entry.session.is_closing());

@@ -289,6 +289,28 @@ impl Node {
             .for_each(|s| s.handle_flushed(now, copies, cost_ns));
     }
 
+    /// Records that the driver has written all acknowledgements that the streams have sent until now, so that
+    /// the monitor shows the time from publishes to their acknowledgements. A client's acknowledgements count
+    /// as written at the last write to this client, and a peer's at `now`.
+    pub fn handle_acks_written(&mut self, now: Time) {
+        let (entries, acks) = (&self.entries, &mut self.ack_times);
+        for streams in self.streams.iter_mut().flatten() {
+            for publishes in streams.take_answered() {
+                let written = match publishes.from {
+                    Party::Client(key) => match entries.get(key).filter(|entry| !entry.gone) {
+                        Some(entry) => entry.written,
+                        // The client has gone without its acknowledgements.
+                        None => continue,
+                    },
+                    Party::Peer(_) => now,
+                };
+                // The acknowledgement may go to another client, to which the loop wrote at `now` at the latest.
+                let end = if written < publishes.at { now } else { written };
+                acks.record(end.since(publishes.at), publishes.len.into());
+            }
+        }
+    }
+
     /// Returns the time at which the driver must call [`Node::serve_streams`] for all slots, if no event
     /// makes it call earlier; `None` if no time is set.
     #[must_use]
@@ -315,7 +337,7 @@ impl Node {
                 let asks = self.wants_to_know(Some(from), message);
                 self.ask(now, from, message, Way { passed: 0, asks })
             }
-            false => self.publish_into(now, message),
+            false => self.publish_into(now, Some(from), message),
         };
         match taken {
             Taken::No => false,
@@ -329,12 +351,18 @@ impl Node {
 
     /// Offers a published message outside of the streams' API to the stream that has its subject, in any
     /// group of this node. Returns the slot of that stream's group; the directory's slot if no stream on this
-    /// node has the subject. The node stops reading from the publisher if that group's log is behind.
-    pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (GroupSlot, Taken) {
+    /// node has the subject. The node stops reading from the publisher if that group's log is behind. The node
+    /// measures the time to the acknowledgement of a message `from` a client or a peer.
+    pub(super) fn publish_into(
+        &mut self,
+        now: Time,
+        from: Option<Party>,
+        message: &Publish<'_>,
+    ) -> (GroupSlot, Taken) {
         let Some(directory) = self.directory_mut() else {
             return (GroupSlot::DIRECTORY, Taken::No);
         };
-        let taken = directory.publish(now, message);
+        let taken = directory.publish(now, from, message);
         if taken != Taken::No || self.streams.len() == 1 {
             return (GroupSlot::DIRECTORY, taken);
         }
@@ -345,7 +373,8 @@ impl Node {
             return (GroupSlot::DIRECTORY, Taken::No);
         };
         let of_group = self.streams_mut(at);
-        (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
+        let taken = of_group.map(|s| s.publish(now, from, message));
+        (at, taken.unwrap_or(Taken::No))
     }
 
     /// Answers the publisher of a message that subscribers received and no stream took with an error, if a

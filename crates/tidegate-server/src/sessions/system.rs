@@ -413,7 +413,7 @@ impl Node {
                 self.say(now, subject, &message);
                 if subject.starts_with(ADVISORIES) {
                     // A stream may store advisories, so that operators can read them later.
-                    self.publish_into(now, &message);
+                    self.publish_into(now, None, &message);
                 }
             }
             Account::System => {

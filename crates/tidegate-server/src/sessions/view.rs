@@ -8,6 +8,7 @@ use tidegate_nats::settings::Account;
 use tidegate_nats::sublist::{Matches, SubKey, SublistStats};
 use tidegate_nats::system::{inner, outer};
 
+use super::ack_times::AckTimes;
 use super::recently_closed::RecentlyClosed;
 use super::{Node, NodeStats};
 use crate::config::Settings;
@@ -50,6 +51,11 @@ impl Node {
     #[must_use]
     pub const fn stats(&self) -> NodeStats {
         self.stats
+    }
+
+    /// Returns the times from publishes to their acknowledgements, for the monitor.
+    pub(crate) const fn ack_times(&self) -> &AckTimes {
+        &self.ack_times
     }
 
     /// Returns the counts of the node's subscriptions, for the monitor.

@@ -15,6 +15,7 @@ use tidegate_stream::stream::{Command, Effect, Outcome};
 
 use super::outcome::Then;
 use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
+use crate::party::Party;
 
 /// The number of bytes of commands that may wait for the log. Above it the node stops reading from
 /// publishers, so that publishers do not fill the node's memory.
@@ -115,6 +116,16 @@ impl Entries {
         // command fits into an entry.
         let added = proposals.add(command, waiter);
         debug_assert!(added.is_ok(), "{added:?}");
+    }
+
+    /// Counts the publish that the caller added last, which the loop read at `now` from `from`, so that the
+    /// node measures the time to its acknowledgement.
+    #[inline]
+    pub(super) fn count_publish(&mut self, volatile: bool, now: Time, from: Party) {
+        match volatile {
+            true => self.volatile.count_publish(now, from),
+            false => self.durable.count_publish(now, from),
+        }
     }
 
     /// Returns whether the caller should close the open entry before it adds a command of this many bytes,

@@ -13,6 +13,7 @@
 //! hands out, `Node::serve_streams`.
 
 mod admission;
+pub(crate) mod answered;
 pub(crate) mod backups;
 mod batches;
 pub(crate) mod context;
@@ -56,6 +57,7 @@ use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
 use self::admission::Admissions;
+use self::answered::{Answered, Publishes};
 use self::backups::Backups;
 use self::context::Context;
 use self::directory::Directory;
@@ -169,6 +171,8 @@ pub(crate) struct JetStream {
     restores: Restores,
     backups: Backups,
     publishing: Publishing,
+    /// The publishes that the streams have answered, for the measurement of acknowledgements.
+    answered: Answered,
     republishing: Republishing,
     room: Room,
     role: Role,
@@ -242,6 +246,7 @@ impl JetStream {
             restores: Restores::default(),
             backups: Backups::default(),
             publishing: Publishing::new(settings.domain.as_deref()),
+            answered: Answered::default(),
             republishing: Republishing::default(),
             settings,
             room: Room::default(),
@@ -335,6 +340,12 @@ impl JetStream {
     pub(crate) fn flow_acks(&self) -> (Snapshot, SizeCosts) {
         let fast = &self.publishing.fast;
         (fast.snapshot(), fast.size_costs())
+    }
+
+    /// Takes the publishes that the streams have answered since the last call, for the measurement of
+    /// acknowledgements.
+    pub(crate) fn take_answered(&mut self) -> impl Iterator<Item = Publishes> {
+        self.answered.drain()
     }
 
     /// Returns the number of bytes of the group's commands that wait for the log.
@@ -527,6 +538,7 @@ impl JetStream {
             }
         }
         self.entries.outcomes = outcomes;
+        self.answered.add(waiters.publishes());
         self.entries.durable.recycle(waiters);
     }
 
@@ -605,7 +617,7 @@ impl JetStream {
                 headers: said.headers.as_deref(),
                 payload: &said.payload,
             };
-            self.publish(now, &message);
+            self.publish(now, None, &message);
         }
     }
 

@@ -16,6 +16,8 @@ use tidegate_raft::replica::EntryId;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
 
+use super::answered::{self, Publishes};
+use crate::party::Party;
 use crate::streams::serving::Key;
 
 /// The bounds, in bytes, between which the controller chooses the size at which the node closes an entry: the
@@ -48,6 +50,8 @@ pub(super) struct Waiter<T> {
 pub(super) struct Waiters<T> {
     subjects: Vec<u8>,
     list: Vec<Waiter<T>>,
+    /// The publishes among the commands, by the time at which the loop read them.
+    publishes: Vec<Publishes>,
 }
 
 impl<T> Default for Waiters<T> {
@@ -55,6 +59,7 @@ impl<T> Default for Waiters<T> {
         Self {
             subjects: Vec::new(),
             list: Vec::new(),
+            publishes: Vec::new(),
         }
     }
 }
@@ -93,9 +98,16 @@ impl<T> Waiters<T> {
         self.list.len()
     }
 
+    /// Returns the publishes among the commands of the entry, from which the node measures the time to their
+    /// acknowledgements.
+    pub(super) fn publishes(&self) -> &[Publishes] {
+        &self.publishes
+    }
+
     fn clear(&mut self) {
         self.subjects.clear();
         self.list.clear();
+        self.publishes.clear();
     }
 }
 
@@ -180,6 +192,12 @@ impl<T> Proposals<T> {
         }
         self.commands += 1;
         Ok(())
+    }
+
+    /// Counts the publish that the caller added last, which the loop read at `now` from `from`.
+    #[inline]
+    pub(super) fn count_publish(&mut self, now: Time, from: Party) {
+        answered::count(&mut self.waiters.publishes, now, from);
     }
 
     /// Lets `write` add commands to the open entry, and notes `then` as the action that follows the outcome

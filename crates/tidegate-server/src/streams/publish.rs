@@ -14,6 +14,7 @@ use tidegate_stream::stream::{Command, Kind, Stream};
 use super::JetStream;
 use super::context::Context;
 use super::outcome::Then;
+use crate::party::Party;
 
 /// The answer of the streams when the node offers them a published message, from which the node decides about
 /// the message and its publisher.
@@ -31,8 +32,14 @@ pub(crate) enum Taken {
 
 impl JetStream {
     /// Proposes to store a published message, if this node leads a stream that takes messages of its subject.
-    /// The publisher gets its answer after the commit.
-    pub(crate) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
+    /// The publisher gets its answer after the commit. `from` is the client or the peer that sent the message,
+    /// for the measurement of its acknowledgement; `None` leaves the message out.
+    pub(crate) fn publish(
+        &mut self,
+        now: Time,
+        from: Option<Party>,
+        message: &Publish<'_>,
+    ) -> Taken {
         let captured = self
             .role
             .serves
@@ -68,6 +75,9 @@ impl JetStream {
             ..Command::new(Kind::Publish, id, &subject, message.payload)
         };
         self.command(now, volatile, &command, reply.map(|r| (r, Then::Publish)));
+        if let Some(from) = from.filter(|_| reply.is_some()) {
+            self.entries.count_publish(volatile, now, from);
+        }
         self.taken()
     }
 

@@ -100,7 +100,7 @@ impl JetStream {
         }
         let Some(asked) = strip(message.subject, self.settings.domain.as_deref()) else {
             // The message is no request. It may be an advisory, which a stream can store.
-            return self.publish(now, message);
+            return self.publish(now, None, message);
         };
         // A client that sends no reply subject expects no answer, so the node ignores its request.
         let Some(reply) = message.reply else {

@@ -164,6 +164,69 @@ fn ask(client: &mut Raw, requests: &[(String, Value)]) {
 }
 
 #[test]
+fn publishes_into_streams_are_timed_until_their_acknowledgements() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start(&format!(
+        "jetstream {{ store_dir: {:?} }}",
+        directory.path()
+    ));
+    let monitor = Monitor::start("127.0.0.1", 0, server.handle.clone()).unwrap();
+    let json = |path: &str| -> Value {
+        let (status, body) = get(monitor.address(), path);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let mut client = Raw::connect(&server);
+    client.done("CONNECT {\"verbose\":false}\r\nSUB r.* 1\r\n");
+    let file = ("S", json!({"name": "S", "subjects": ["s"]}));
+    let memory = json!({"name": "M", "subjects": ["m"], "storage": "memory"});
+    for (name, config) in [file, ("M", memory)] {
+        ask(&mut client, &[(format!("STREAM.CREATE.{name}"), config)]);
+    }
+    let none = json("/varz")["publish_ack_ns"].clone();
+    assert_eq!((&none["count"], &none["p50"]), (&0.into(), &Value::Null));
+    let mut publish = |subject: &str, len: usize| {
+        client.send(format!("PUB {subject} r.p 1\r\nx\r\n").repeat(len));
+        for _ in 0..len {
+            client.until("\"seq\":");
+        }
+    };
+    publish("s", 100);
+    publish("m", 20);
+    // A message without a reply subject has no acknowledgement, and so has a message that no stream takes.
+    let mut other = Raw::connect(&server);
+    other.done("CONNECT {\"verbose\":false}\r\nPUB s 1\r\nx\r\nPUB none r.p 1\r\nx\r\n");
+    let times = json("/varz")["publish_ack_ns"].clone();
+    assert_eq!(times["count"], 120, "{times}");
+    let of = |name: &str| times[name].as_u64().unwrap();
+    assert!(0 < of("p50") && of("p50") <= of("p99") && of("p99") <= of("max"));
+    let (_, metrics) = get(monitor.address(), "/metrics");
+    for line in [
+        "tidegate_publish_ack_seconds_count 120\n",
+        "tidegate_publish_ack_seconds_bucket{le=\"+Inf\"} 120\n",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    // The overview shows the acknowledgements since an earlier sample, and takes a sample a second.
+    let overview = || json("/overview?history=60");
+    let begun = std::time::Instant::now();
+    overview();
+    let seen = loop {
+        publish("s", 1);
+        let seen = overview();
+        if !seen["ack_ns"].is_null() {
+            break seen;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{seen}");
+    };
+    let now = &seen["ack_ns"];
+    assert!(now["count"].as_u64() > Some(0) && now["span_ms"].as_u64() > Some(0), "{now}");
+    assert!(now["p50"].as_u64() <= now["p99"].as_u64(), "{now}");
+    let last = |name: &str| seen["history"][name].as_array().unwrap().last().cloned();
+    assert!(last("ack_p99_ns").unwrap().is_u64(), "{seen}");
+}
+
+#[test]
 fn a_page_of_streams_is_the_same_in_any_number_of_parts() {
     let directory = tempfile::tempdir().unwrap();
     let config = format!("jetstream {{ store_dir: {:?} }}", directory.path());
