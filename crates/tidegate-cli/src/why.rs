@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
 
-use crate::monitor::{self, Monitor, encoded};
+use crate::monitor::{self, Monitor, Url, encoded};
 use crate::{face, output, values};
 
 const EXIT_CODES: &str = "Exit codes: 0 explained, 1 failed, 2 wrong arguments, 3 forgotten, 4 durable before the server's start, 5 on other nodes only, 6 a stream in memory, 7 no such stream, 8 the message is removed, 9 no such message yet, 10 the message was copied or fetched since, 11 the server has no streams";
@@ -33,7 +33,7 @@ pub(crate) struct WhyArgs {
 /// Asks the monitor and prints its answer. The exit code tells why there is no explanation.
 pub(crate) fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/why?stream={}&seq={}", encoded(&args.stream), args.seq);
-    let (_, answer) = Monitor::new(&args.url)?.get(&path)?;
+    let (_, answer) = Monitor::new(Url::parse(&args.url)?)?.get(&path)?;
     let code = code(&answer).with_context(|| {
         format!(
             "{}: the answer names no outcome: is this the monitor of a tidegate server?",

@@ -120,6 +120,8 @@ fn one_picture_of_a_server() {
     assert_eq!(document["server"]["tidegate"], true);
     assert_eq!(document["ready"], true);
     assert_eq!(document["streams"]["messages"], 3.0);
+    assert!(document["disk"]["free_bytes"].is_f64(), "{document:#}");
+    assert!(document["threads_cores"].is_object(), "{document:#}");
     assert!(document["rates"]["seconds"].as_f64().unwrap() >= 0.1);
     assert!(document["rates"]["cpu_cores"].is_f64(), "{document:#}");
     assert_eq!(document["missing"], serde_json::json!([]));
@@ -138,6 +140,7 @@ fn one_picture_of_a_server() {
     for part in [
         "n1 ",
         "messages in",
+        "publish to ack",
         "0 consumers; 3 messages",
         "log_syncs",
         "a batch costs",

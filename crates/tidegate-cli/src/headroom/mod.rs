@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::figures::{Figures, Unknown};
 use self::predict::Prediction;
-use crate::monitor::{self, Monitor};
+use crate::monitor::{self, Monitor, Url};
 use crate::{face, output, values};
 
 const EXIT_CODES: &str = "Exit codes: 0 predicted, 1 failed, 2 wrong arguments, 3 the bound cannot be met, 4 the server has no fit yet, 5 the server has no streams";
@@ -42,7 +42,7 @@ pub(crate) struct HeadroomArgs {
 
 /// Watches the server, predicts and prints. The exit code tells why there is no rate.
 pub(crate) fn run(args: &HeadroomArgs) -> anyhow::Result<ExitCode> {
-    let monitor = Monitor::new(&args.url)?;
+    let monitor = Monitor::new(Url::parse(&args.url)?)?;
     let first = varz(&monitor, &args.url)?;
     let begun = Instant::now();
     std::thread::sleep(args.over);

@@ -2,7 +2,7 @@
 
 use super::state::State;
 use super::state::request::Failure;
-use super::state::server::Server;
+use super::state::server::{RECENT, Server};
 use super::words;
 
 /// The share of the connections from which a server counts as nearly full.
@@ -29,16 +29,25 @@ pub(crate) fn alarms(state: &State) -> Vec<Alarm> {
         let why = reason(&lost.why);
         add(true, format!("no answer for {since}: {why}; trying again"));
     }
-    if let Some(Err(why)) = &state.health {
+    if let Some(overview) = &state.overview {
+        // The server knows its own alarms, and all its readers see the same ones.
+        for (critical, text) in overview.alarms() {
+            add(critical, words::name(text));
+        }
+    } else if let Some(Err(why)) = &state.health {
         add(true, format!("not ready: {}", words::name(why)));
     }
     for (path, why) in &state.troubles {
         add(true, format!("{path}: {}", reason(why)));
     }
     if let Some(server) = &state.server {
-        of_server(state, server, &mut add);
+        of_changes(state, server, &mut add);
+        if state.overview.is_none() {
+            of_figures(server, &mut add);
+        }
     }
-    for replica in state.directory.iter().flat_map(|d| &d.replicas) {
+    let directory = state.directory.as_ref().filter(|_| state.overview.is_none());
+    for replica in directory.into_iter().flat_map(|d| &d.replicas) {
         let node = words::name(&replica.name);
         let silent = (replica.active_ns > SILENCE_NS)
             .then(|| format!(", last heard {} ago", words::ns(replica.active_ns)));
@@ -55,7 +64,7 @@ pub(crate) fn alarms(state: &State) -> Vec<Alarm> {
     }
     for boundary in state.boundaries.iter().flatten() {
         let name = words::name(&boundary.name);
-        if boundary.infeasible {
+        if boundary.infeasible && state.overview.is_none() {
             add(
                 true,
                 format!("{name}: the objective cannot be met at the present rate and costs"),
@@ -73,8 +82,35 @@ pub(crate) fn alarms(state: &State) -> Vec<Alarm> {
     all
 }
 
-fn of_server(state: &State, server: &Server, add: &mut impl FnMut(bool, String)) {
+/// Adds the alarms that follow from several answers, which the server itself cannot know.
+fn of_changes(state: &State, server: &Server, add: &mut impl FnMut(bool, String)) {
     let now = state.now;
+    if let Some(at) = server.restarted(now) {
+        let since = words::since(now, at);
+        add(false, format!("the server was started again {since} ago"));
+    }
+    if let Some((old, new)) = server.set_back(now) {
+        add(
+            false,
+            format!("the server's clock was set back, from {old} to {new}"),
+        );
+    }
+    // The server says which counts rose in the last minute. It does not look back further.
+    let is_seldom = server.span().is_some_and(|span| span > RECENT);
+    if state.overview.is_some() && !is_seldom {
+        return;
+    }
+    for rise in server.rises(now) {
+        let (by, since) = (words::count(rise.by as f64), words::since(now, rise.at));
+        add(
+            false,
+            format!("{by} {} in the last minute, {since} ago", rise.words),
+        );
+    }
+}
+
+/// Adds the alarms that follow from the figures of one answer, for a server that does not say its alarms.
+fn of_figures(server: &Server, add: &mut impl FnMut(bool, String)) {
     if let Some(bytes) = server.num("log.damaged_bytes").filter(|n| *n > 0.0) {
         let bytes = words::bytes(bytes);
         add(
@@ -86,23 +122,6 @@ fn of_server(state: &State, server: &Server, add: &mut impl FnMut(bool, String))
         add(
             false,
             "the server is leaving: it sends its clients to other servers".into(),
-        );
-    }
-    if let Some(at) = server.restarted(now) {
-        let since = words::since(now, at);
-        add(false, format!("the server was started again {since} ago"));
-    }
-    if let Some((old, new)) = server.set_back(now) {
-        add(
-            false,
-            format!("the server's clock was set back, from {old} to {new}"),
-        );
-    }
-    for rise in server.rises(now) {
-        let (by, since) = (words::count(rise.by as f64), words::since(now, rise.at));
-        add(
-            false,
-            format!("{by} {} in the last minute, {since} ago", rise.words),
         );
     }
     let connections = server.num("connections").zip(server.num("max_connections"));

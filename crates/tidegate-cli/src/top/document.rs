@@ -1,15 +1,16 @@
 //! The JSON of `tidegate top --once --json`, pure. docs/operating.md describes its members.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::alarms::alarms;
 use super::state::State;
 use super::state::json::{at, num};
+use super::state::overview::Overview;
 use super::state::server::Rate;
 
 /// Makes the document. A figure that the server does not tell is null.
 pub(super) fn document(state: &State) -> Value {
-    let server = state.server.as_ref();
+    let (server, overview) = (state.server.as_ref(), state.overview.as_ref());
     let text = |path: &str| server.and_then(|s| s.text(path)).map(str::to_owned);
     let number = |path: &str| server.map_or(Value::Null, |s| at(s.body(), path).clone());
     let rate = |of: Rate| server.and_then(|s| s.rate(of));
@@ -48,6 +49,15 @@ pub(super) fn document(state: &State) -> Value {
             "api_requests_per_s": rate(Rate::Requests),
             "cpu_cores": rate(Rate::CpuSeconds),
         },
+        "publish_ack_ns": overview.and_then(Overview::acks).map(|a| json!({
+            "p50": a.p50_ns, "p99": a.p99_ns, "count": a.count,
+        })),
+        "threads_cores": overview.map(Overview::threads).map(|threads| -> Value {
+            threads.into_iter().map(|(name, cores)| (name, cores.into())).collect::<Map<_, _>>().into()
+        }),
+        "disk": overview.and_then(Overview::disk).map(|(free, total)| json!({
+            "free_bytes": free, "total_bytes": total,
+        })),
         "memory_bytes": number("mem"),
         "log_bytes": number("log.used_bytes"),
         "checkpoint_bytes": number("log.checkpoint_bytes"),

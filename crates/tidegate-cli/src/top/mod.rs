@@ -1,10 +1,9 @@
 //! `tidegate top`: watches a running server in a terminal, or prints one picture of it.
 //!
-//! [`state`] and [`view`] are pure; [`terminal`] and [`http`] carry keys, requests and pictures.
+//! [`state`] and [`view`] are pure; [`terminal`] carries keys, requests and pictures.
 
 mod alarms;
 mod document;
-mod http;
 #[cfg(test)]
 mod recorded;
 mod state;
@@ -19,10 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::Args;
 
-use self::http::Client;
-use self::state::request::{Failure, Request};
+use self::state::request::Request;
 use self::state::{Effect, Event, Settings, State};
-use crate::monitor::{self, Url};
+use crate::monitor::{self, Monitor, Url};
 use crate::{interrupt, output, values};
 
 const KEYS: &str = "Keys: 1 to 5 or tab for the views, p to pause, s to sort, / to search, ? for all keys, q to end";
@@ -75,7 +73,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         color: !args.once && terminal::colors(),
         whole: args.once,
     });
-    let client = Client::new(url.clone())?;
+    let client = Monitor::new(url.clone())?;
     let start = Instant::now();
     // The first answer comes before the picture, so that a wrong address is an error in one line.
     first(&mut state, &client, start, &url)?;
@@ -92,23 +90,11 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Asks for the general figures, and explains a failure.
-fn first(state: &mut State, client: &Client, start: Instant, url: &Url) -> anyhow::Result<()> {
-    let outcome = client.ask(Request::Server);
+fn first(state: &mut State, client: &Monitor, start: Instant, url: &Url) -> anyhow::Result<()> {
+    let outcome = client.ask(&Request::Server.path());
     interrupt::check()?;
     if let Err(why) = &outcome {
-        let hint = match why {
-            Failure::Refused => {
-                "; start the server with `tidegate serve -m 8222`, or give the address of its monitor"
-            }
-            Failure::NotHttp => {
-                "; give the port of the monitor (`serve -m`), not the port of clients"
-            }
-            Failure::Status(401 | 403, _) => {
-                "; the monitor wants credentials, and `top` sends none"
-            }
-            Failure::Status(..) => "; is this the monitor of a server, with its whole path?",
-            _ => "",
-        };
+        let hint = why.hint();
         bail!("{url}: {}{hint}", alarms::reason(why));
     }
     state.handle(start.elapsed(), Event::Answer(Request::Server, outcome));
@@ -124,7 +110,7 @@ fn first(state: &mut State, client: &Client, start: Instant, url: &Url) -> anyho
 }
 
 /// Asks for all figures now, and for the rates one interval later.
-fn once(state: &mut State, client: &Client, start: Instant) -> anyhow::Result<()> {
+fn once(state: &mut State, client: &Monitor, start: Instant) -> anyhow::Result<()> {
     settle(state, client, start)?;
     let until = Instant::now() + state.settings.interval;
     while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -139,11 +125,11 @@ fn once(state: &mut State, client: &Client, start: Instant) -> anyhow::Result<()
 }
 
 /// Runs the requests of a tick until none is left.
-fn settle(state: &mut State, client: &Client, start: Instant) -> anyhow::Result<()> {
+fn settle(state: &mut State, client: &Monitor, start: Instant) -> anyhow::Result<()> {
     let mut effects = state.handle(start.elapsed(), Event::Tick);
     while let Some(Effect::Ask(request)) = effects.pop() {
         interrupt::check()?;
-        let answer = Event::Answer(request, client.ask(request));
+        let answer = Event::Answer(request, client.ask(&request.path()));
         effects = state.handle(start.elapsed(), answer);
     }
     Ok(())

@@ -13,10 +13,10 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::style::force_color_output;
 
-use super::http::Client;
 use super::state::request::Request;
 use super::state::{Effect, Event, Key, State};
 use super::view;
+use crate::monitor::Monitor;
 use crate::{Usage, face, interrupt};
 
 /// The longest time between two ticks, so that ages stay right and signals end the program soon.
@@ -50,7 +50,7 @@ pub(super) fn check() -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The terminal fails, or a signal ends the program.
-pub(super) fn run(mut state: State, client: Client, start: Instant) -> anyhow::Result<()> {
+pub(super) fn run(mut state: State, client: Monitor, start: Instant) -> anyhow::Result<()> {
     // The library would leave colours out after its own look at NO_COLOR, which `--color always` overrules.
     force_color_output(state.settings.color);
     let (heard, events) = sync_channel(EVENTS);
@@ -126,10 +126,10 @@ impl Drop for Ends {
 }
 
 /// Runs the requests one after the other, until the loop has ended.
-fn answer_all(client: &Client, requests: &Receiver<Request>, answers: &SyncSender<Heard>) {
+fn answer_all(client: &Monitor, requests: &Receiver<Request>, answers: &SyncSender<Heard>) {
     let _ends = Ends(answers.clone());
     while let Ok(request) = requests.recv() {
-        let answer = Event::Answer(request, client.ask(request));
+        let answer = Event::Answer(request, client.ask(&request.path()));
         if answers.send(Heard::State(answer)).is_err() {
             return;
         }

@@ -14,6 +14,10 @@ const FALL_NS: u64 = 60_000_000_000;
 /// urgent, in seconds.
 const FULL_S: u64 = 24 * 3600;
 const FULL_SOON_S: u64 = 3600;
+/// The time until the streams reach the bound on their bytes below which the overview warns, in seconds.
+const BOUND_S: u64 = 7 * 24 * 3600;
+/// The share of the connections from which the overview warns that few are left: all but one in this number.
+const CONNECTIONS_SHARE: usize = 10;
 /// The share of free room on the disk below which the overview warns in any case: one in this number.
 const FREE_SHARE: u64 = 50;
 /// The time in which events such as slow consumers count for an alarm, in nanoseconds.
@@ -43,6 +47,7 @@ pub(super) fn full_in_s(samples: &VecDeque<Sample>) -> Option<u64> {
 pub(super) fn alarms(facts: &Facts<'_>) -> Value {
     let mut all: Vec<(bool, String)> = Vec::new();
     disk(facts, &mut all);
+    bound(facts, &mut all);
     members(facts.report, &mut all);
     lately(facts.samples, &mut all);
     let r = facts.report;
@@ -76,10 +81,14 @@ pub(super) fn alarms(facts: &Facts<'_>) -> Value {
             "the objective of socket_writes cannot be met at this rate".into(),
         ));
     }
-    if r.connections >= r.max_connections {
+    let most = r.max_connections;
+    if r.connections >= most {
+        all.push((true, format!("all {most} connections are taken")));
+    } else if most - r.connections <= most / CONNECTIONS_SHARE {
+        let open = r.connections;
         all.push((
-            true,
-            format!("all {} connections are taken", r.max_connections),
+            false,
+            format!("{open} of at most {most} connections are open"),
         ));
     }
     if r.info.ldm {
@@ -114,6 +123,35 @@ fn disk(facts: &Facts<'_>, all: &mut Vec<(bool, String)>) {
             format!("the disk of the streams has only {mib} MiB left"),
         ));
     }
+}
+
+/// Adds the alarm for streams that soon reach the bound on their bytes (`max_file_store`).
+fn bound(facts: &Facts<'_>, all: &mut Vec<(bool, String)>) {
+    let streams = facts.report.streams.as_ref();
+    let Some(most) = streams.and_then(|s| s.settings.max_file_bytes) else {
+        return;
+    };
+    if let Some(s) = reaches_in_s(facts.samples, most).filter(|s| *s < BOUND_S) {
+        let text = match s {
+            0 => "the streams have reached max_file_store".into(),
+            _ => format!("the streams reach max_file_store in {} at this rate", about(s)),
+        };
+        all.push((s < FULL_SOON_S, text));
+    }
+}
+
+/// Returns the seconds until the streams in files have `most` bytes at the rate of the samples; 0 if they have
+/// them now. `None` if the streams do not grow, or the samples cover too little time to say.
+fn reaches_in_s(samples: &VecDeque<Sample>, most: u64) -> Option<u64> {
+    let (first, last) = (samples.front()?, samples.back()?);
+    let (before, now) = (first.level("storage_bytes"), last.level("storage_bytes"));
+    if now >= most {
+        return Some(0);
+    }
+    let ns = last.at.since(first.at);
+    let grown = now.checked_sub(before).filter(|grown| *grown > 0)?;
+    let left = u128::from(most - now) * u128::from(ns) / u128::from(grown) / 1_000_000_000;
+    (ns >= FALL_NS).then(|| u64::try_from(left).unwrap_or(u64::MAX))
 }
 
 fn members(r: &Report, all: &mut Vec<(bool, String)>) {
@@ -164,6 +202,15 @@ fn lately(samples: &VecDeque<Sample>, all: &mut Vec<(bool, String)>) {
             "publishes held back, because the log is too slow",
         ),
         ("refused", "requests refused, because too much waits"),
+        (
+            "stale_connections",
+            "connections closed, because the clients did not answer pings",
+        ),
+        ("auth_failures", "logins failed"),
+        (
+            "late_turns",
+            "times the event loop was late by 100 ms or more",
+        ),
     ] {
         let n = last.count(name).saturating_sub(first.count(name));
         if n > 0 {
@@ -205,6 +252,20 @@ mod tests {
         let grows = VecDeque::from([sample(0, 1000), sample(100, 2000)]);
         assert_eq!(full_in_s(&grows), None);
         assert_eq!(full_in_s(&VecDeque::new()), None);
+    }
+
+    #[test]
+    fn growing_streams_reach_their_bound_at_a_time_that_follows_from_their_rate() {
+        let mut samples = VecDeque::from([sample(0, 1), sample(100, 1)]);
+        for (at, bytes) in [1000, 2000].into_iter().enumerate() {
+            samples[at].set_level("storage_bytes", bytes);
+        }
+        assert_eq!(reaches_in_s(&samples, 5000), Some(300));
+        assert_eq!(reaches_in_s(&samples, 2000), Some(0));
+        samples[1].at = Time::from_nanos(59_000_000_000);
+        assert_eq!(reaches_in_s(&samples, 5000), None, "too short");
+        samples[1].set_level("storage_bytes", 900);
+        assert_eq!(reaches_in_s(&samples, 5000), None, "the streams shrink");
     }
 
     #[test]

@@ -250,7 +250,7 @@ pub(crate) fn jetstream(s: &Streams) -> Value {
 
 /// Makes the figures of the nodes that keep the directory of streams; `None` for a single server, which has
 /// no such nodes.
-fn meta(s: &Streams) -> Option<Value> {
+pub(super) fn meta(s: &Streams) -> Option<Value> {
     (s.nodes > 1).then(|| {
         json!({
             "name": s.cluster.name,

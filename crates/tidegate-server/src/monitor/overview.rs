@@ -11,12 +11,13 @@ use tidegate::Time;
 use tidegate_monitor::{EVERY, SAMPLES_MAX};
 
 use super::alarms::{self, Facts};
+use super::json;
 use super::machine::Disk;
 use crate::event_loop::report::{Cluster, Report, Streams};
 use crate::sessions::ack_times::AckTimes;
 
 /// The names of the counts in each sample; the history shows their differences.
-const COUNTS: [&str; 14] = [
+const COUNTS: [&str; 16] = [
     "in_msgs",
     "in_bytes",
     "out_msgs",
@@ -31,6 +32,8 @@ const COUNTS: [&str; 14] = [
     "refused",
     "late_turns",
     "api_requests",
+    "stale_connections",
+    "auth_failures",
 ];
 /// The number of samples over which the overview says how long acknowledgements take now.
 const RECENT: usize = 10;
@@ -85,6 +88,8 @@ impl Sample {
                 of(&|s| s.stats.refused),
                 r.turns.late,
                 of(&|s| s.stats.api_requests),
+                r.stats.stale_connections,
+                r.stats.auth_failures,
             ],
             levels: [
                 r.connections as u64,
@@ -116,6 +121,18 @@ impl Sample {
     pub(super) fn set(&mut self, name: &str, value: u64) {
         let place = COUNTS.iter().position(|n| *n == name);
         self.counts[place.unwrap()] = value;
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_level(&mut self, name: &str, value: u64) {
+        let place = LEVELS.iter().position(|n| *n == name);
+        self.levels[place.unwrap()] = value;
+    }
+
+    /// Returns the level with this name, one of [`LEVELS`].
+    pub(super) fn level(&self, name: &str) -> u64 {
+        let place = LEVELS.iter().position(|n| *n == name);
+        place.map_or(0, |at| self.levels[at])
     }
 
     /// Returns the count with this name, one of [`COUNTS`].
@@ -185,9 +202,11 @@ impl Overview {
                 "streams": s.streams,
                 "consumers": s.consumers,
                 "messages": s.messages,
+                "bytes": s.bytes,
                 "damaged_bytes": s.scrubbed.damaged_bytes,
             })),
             "cluster": r.cluster.as_ref().map(|c| cluster(c, r)),
+            "meta_cluster": r.streams.as_ref().and_then(json::meta),
         });
         for (name, value) in COUNTS.iter().zip(last.counts) {
             out[*name] = value.into();

@@ -1,8 +1,10 @@
-//! Answers of servers for tests. `boundaries.json` and `routez.json` are written by hand in the form of a
-//! server's answers, with round figures; the others are as they came.
+//! Answers of servers for tests. `boundaries.json`, `overview.json` and `routez.json` are written by hand in
+//! the form of a server's answers, with round figures; the others are as they came.
 
 /// An answer to `/boundaries?history=5`.
 pub(super) const BOUNDARIES: &str = include_str!("boundaries.json");
+/// An answer to `/overview?history=5`.
+pub(super) const OVERVIEW: &str = include_str!("overview.json");
 /// A loaded server's `/varz`.
 pub(super) const VARZ: &str = include_str!("varz.json");
 /// A page of streams with consumers.

@@ -10,6 +10,7 @@ mod inside;
 pub(crate) mod json;
 mod keys;
 pub(crate) mod lists;
+pub(crate) mod overview;
 pub(crate) mod request;
 pub(crate) mod server;
 #[cfg(test)]
@@ -25,7 +26,8 @@ use self::browse::Browse;
 use self::inside::Inside;
 use self::json::{at, num, text};
 use self::lists::{Connection, Directory, Route, Stream};
-use self::request::{Failure, Page, Reply, Request};
+use self::overview::Overview;
+use self::request::{Failure, OVERVIEW, Page, Reply, Request};
 use self::server::Server;
 
 /// The longest time between two attempts to reach a server that does not answer.
@@ -141,7 +143,9 @@ pub(crate) struct State {
     pub(crate) boundary: Option<String>,
     /// The seconds of history in the chart.
     pub(crate) window: u16,
-    /// The counts of streams, from `/jsz`.
+    /// The overview of a Tidegate server; `None` for other servers, and for older ones.
+    pub(crate) overview: Option<Overview>,
+    /// The counts of streams, from `/overview` or `/jsz`.
     pub(crate) storage: Option<Value>,
     pub(crate) directory: Option<Directory>,
     pub(crate) routes: Option<Vec<Route>>,
@@ -176,6 +180,7 @@ impl State {
             boundaries: None,
             boundary: None,
             window: WINDOWS[1],
+            overview: None,
             storage: None,
             directory: None,
             routes: None,
@@ -260,10 +265,15 @@ impl State {
     /// Returns the requests of a tick, the most important one first.
     fn wanted(&mut self) -> Vec<Request> {
         let now = self.now;
-        let mut wanted = vec![Request::Server, Request::Health];
+        let mut wanted = vec![Request::Server];
         let whole = self.settings.whole;
-        if whole || self.view != View::Streams || self.inside.is_some() {
-            wanted.push(Request::Storage);
+        if self.has_overview() {
+            wanted.push(Request::Overview);
+        } else {
+            wanted.push(Request::Health);
+            if whole || self.view != View::Streams || self.inside.is_some() {
+                wanted.push(Request::Storage);
+            }
         }
         match self.view {
             _ if whole => wanted.extend([Request::Boundaries(None), Request::Routes]),
@@ -278,6 +288,11 @@ impl State {
         }
         wanted.retain(|request| !self.missing.contains(request.name()));
         wanted
+    }
+
+    /// Returns whether the server may have an overview, which other servers and older ones lack.
+    fn has_overview(&self) -> bool {
+        !self.missing.contains(OVERVIEW) && (self.server.is_none() || self.is_tidegate())
     }
 
     /// Puts a request before the others, unless it waits already or is open.
@@ -369,6 +384,12 @@ impl State {
         match why {
             Failure::Status(404, _) if request != Request::Server => {
                 self.missing.insert(name);
+                if request == Request::Overview {
+                    // The server is an older one, with these paths in place of the overview.
+                    self.overview = None;
+                    self.queue_first(Request::Storage);
+                    self.queue_first(Request::Health);
+                }
             }
             why => {
                 self.troubles.insert(name, why);
@@ -381,6 +402,14 @@ impl State {
         match request {
             Request::Server => self.take_server(body),
             Request::Health => {}
+            Request::Overview => {
+                self.overview = Overview::read(body);
+                if let Some(overview) = &self.overview {
+                    self.health = Some(overview.health());
+                    self.storage = Some(overview.storage());
+                    self.directory = overview.directory();
+                }
+            }
             Request::Boundaries(_) => {
                 if let Some(read) = boundaries::read(&body) {
                     self.boundaries = Some(read);

@@ -1,24 +1,30 @@
-//! The requests to a monitor, its answers, and the failures of requests.
+//! The requests of `tidegate top` to a monitor.
 
-use std::time::Duration;
-
-use serde_json::Value;
+pub(crate) use crate::monitor::{Failure, Reply};
 
 /// The number of rows of a list in one request, while the list stands in the server's order.
 pub(crate) const PAGE: u64 = 128;
 /// The number of rows of a list in one request, while a search or another order needs all rows.
 pub(crate) const SWEEP_PAGE: u64 = 512;
 
+/// The path of the overview, by which the state knows that a server has none.
+pub(crate) const OVERVIEW: &str = "/overview";
+/// The seconds of samples that a request for the overview wants: enough for two samples.
+const THREADS_S: u16 = 5;
+
 /// A question to the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// The general figures of the server.
     Server,
-    /// The readiness of the server.
+    /// The readiness of the server; a server with an overview is not asked.
     Health,
+    /// The overview of a Tidegate server, with the samples of the last seconds.
+    Overview,
     /// The boundaries, with the samples of the last seconds if there is a number.
     Boundaries(Option<u16>),
-    /// The counts of streams, and the nodes that keep the directory of streams.
+    /// The counts of streams, and the nodes that keep the directory of streams; a server with an overview is
+    /// not asked.
     Storage,
     /// A page of streams.
     Streams(Page),
@@ -45,6 +51,7 @@ impl Request {
         match self {
             Self::Server => "/varz",
             Self::Health => "/healthz",
+            Self::Overview => OVERVIEW,
             Self::Boundaries(_) => "/boundaries",
             Self::Storage | Self::Streams(_) | Self::Consumers(_) => "/jsz",
             Self::Connections(_) => "/connz",
@@ -57,6 +64,7 @@ impl Request {
         let name = self.name();
         let of = |page: Page| format!("offset={}&limit={}", page.offset, page.limit);
         match self {
+            Self::Overview => format!("{name}?history={THREADS_S}"),
             Self::Boundaries(Some(seconds)) => format!("{name}?history={seconds}"),
             Self::Streams(page) => format!("{name}?streams=true&{}", of(page)),
             Self::Consumers(page) => format!("{name}?consumers=true&{}", of(page)),
@@ -64,51 +72,6 @@ impl Request {
             Self::Server | Self::Health | Self::Boundaries(None) | Self::Storage | Self::Routes => {
                 name.to_owned()
             }
-        }
-    }
-}
-
-/// An answer of the monitor: a status of HTTP, and a body of JSON.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) body: Value,
-}
-
-/// The reason why a request has no JSON for an answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error("nothing listens there")]
-    Refused,
-    #[error("cannot connect: {0}")]
-    Unreachable(String),
-    #[error("no answer within {} s", .0.as_secs())]
-    Silent(Duration),
-    #[error("interrupted")]
-    Interrupted,
-    #[error("the connection broke before the end of the answer: {0}")]
-    Cut(String),
-    #[error("the answer is not HTTP")]
-    NotHttp,
-    #[error("the server answers {0}: {1}")]
-    Status(u16, String),
-    #[error("the answer is not JSON: {0}")]
-    NotJson(String),
-    #[error("the answer has more than {} MiB", .0 >> 20)]
-    TooLarge(usize),
-}
-
-impl Failure {
-    /// Returns whether no further request will fare better until the server or the network is back.
-    pub(crate) const fn is_loss(&self) -> bool {
-        match self {
-            Self::Refused
-            | Self::Unreachable(_)
-            | Self::Silent(_)
-            | Self::Interrupted
-            | Self::Cut(_)
-            | Self::NotHttp => true,
-            Self::Status(..) | Self::NotJson(_) | Self::TooLarge(_) => false,
         }
     }
 }
@@ -124,6 +87,7 @@ mod tests {
             limit: 128,
         };
         assert_eq!(Request::Server.path(), "/varz");
+        assert_eq!(Request::Overview.path(), "/overview?history=5");
         assert_eq!(Request::Boundaries(None).path(), "/boundaries");
         assert_eq!(
             Request::Boundaries(Some(60)).path(),
@@ -136,16 +100,6 @@ mod tests {
         assert_eq!(
             Request::Connections(page).path(),
             "/connz?offset=256&limit=128"
-        );
-    }
-
-    #[test]
-    fn a_strange_answer_is_no_loss() {
-        assert!(Failure::Silent(Duration::from_secs(5)).is_loss());
-        assert!(!Failure::Status(404, "no such page".into()).is_loss());
-        assert_eq!(
-            Failure::TooLarge(16 << 20).to_string(),
-            "the answer has more than 16 MiB"
         );
     }
 }

@@ -32,6 +32,7 @@ fn server(request: Request) -> Result<Reply, Failure> {
     let body = match request {
         Request::Server => parsed(recorded::VARZ),
         Request::Health => json!({ "status": "ok" }),
+        Request::Overview => parsed(recorded::OVERVIEW),
         Request::Boundaries(_) => parsed(recorded::BOUNDARIES),
         Request::Storage | Request::Streams(_) | Request::Consumers(_) => parsed(recorded::JSZ),
         Request::Connections(_) => parsed(recorded::CONNZ),
@@ -44,7 +45,9 @@ fn server(request: Request) -> Result<Reply, Failure> {
 fn other(request: Request) -> Result<Reply, Failure> {
     let body = match request {
         Request::Server => parsed(recorded::OTHER_VARZ),
-        Request::Boundaries(_) => return Err(Failure::Status(404, "404 page not found".into())),
+        Request::Boundaries(_) | Request::Overview => {
+            return Err(Failure::Status(404, "404 page not found".into()));
+        }
         Request::Storage | Request::Streams(_) | Request::Consumers(_) => {
             parsed(recorded::OTHER_JSZ)
         }
@@ -84,7 +87,7 @@ fn each_view_asks_for_its_own_figures() {
     let mut state = state();
     let names = |asked: Vec<Request>| asked.iter().map(|r| r.path()).collect::<Vec<_>>();
     let first = names(run(&mut state, s(0), Event::Tick, server));
-    assert_eq!(first, ["/varz", "/healthz", "/jsz", "/boundaries"]);
+    assert_eq!(first, ["/varz", "/overview?history=5", "/boundaries"]);
     assert!(
         run(&mut state, s(0), Event::Tick, server).is_empty(),
         "not due"
@@ -92,15 +95,15 @@ fn each_view_asks_for_its_own_figures() {
     let second = names(run(&mut state, s(1), Event::Tick, server));
     assert_eq!(second, first);
     let asked = names(key(&mut state, Key::Char('2')));
-    assert_eq!(asked[3], "/boundaries?history=120");
+    assert_eq!(asked[2], "/boundaries?history=120");
     let asked = names(key(&mut state, Key::Char('3')));
     assert_eq!(asked[2], "/jsz?streams=true&offset=0&limit=128");
     let asked = names(key(&mut state, Key::Enter));
     assert_eq!(asked, ["/jsz?consumers=true&offset=0&limit=1"]);
     let asked = names(key(&mut state, Key::Tab));
-    assert_eq!(asked[3], "/connz?offset=0&limit=128");
+    assert_eq!(asked[2], "/connz?offset=0&limit=128");
     let asked = names(key(&mut state, Key::Char('5')));
-    assert_eq!(asked[3], "/routez");
+    assert_eq!(asked[2], "/routez");
     assert_eq!(state.view, View::Cluster);
 }
 
@@ -128,7 +131,7 @@ fn a_server_that_ends_is_tried_again() {
     let asked = run(&mut state, s(3), Event::Tick, server);
     assert_eq!(asked, [Request::Server]);
     assert!(state.lost.is_none());
-    assert_eq!(run(&mut state, s(3), Event::Tick, server).len(), 4);
+    assert_eq!(run(&mut state, s(3), Event::Tick, server).len(), 3);
 }
 
 #[test]
@@ -139,7 +142,8 @@ fn a_path_that_is_missing_is_asked_for_once() {
     assert!(state.missing.contains("/boundaries") && state.boundaries.is_none());
     let asked = run(&mut state, s(1), Event::Tick, other);
     assert!(!asked.contains(&Request::Boundaries(None)));
-    assert!(!state.is_tidegate());
+    assert!(!asked.contains(&Request::Overview) && asked.contains(&Request::Storage));
+    assert!(!state.is_tidegate() && state.health.is_some());
     // The streams of a server without pages.
     for pressed in ['3', '\n'] {
         let pressed = if pressed == '\n' {
@@ -158,19 +162,22 @@ fn a_path_that_is_missing_is_asked_for_once() {
 fn an_older_tidegate_shows_its_boundaries() {
     let mut state = state();
     let older = |request| match request {
-        Request::Boundaries(_) => Err(Failure::Status(404, "expected one of /varz".into())),
+        Request::Boundaries(_) | Request::Overview => Err(Failure::Status(404, "expected one of /varz".into())),
         request => server(request),
     };
     run(&mut state, s(0), Event::Tick, older);
     run(&mut state, s(1), Event::Tick, older);
     let names: Vec<_> = state.boundaries.iter().flatten().map(|b| &b.name).collect();
     assert!(names.iter().any(|name| *name == "log_syncs"), "{names:?}");
+    assert!(state.storage.is_some() && state.overview.is_none());
+    assert_eq!(state.health, Some(Ok(())));
 }
 
 #[test]
 fn strange_answers_become_alarms() {
     let mut state = state();
     let strange = |request| match request {
+        Request::Overview => Err(Failure::Status(404, "no such page".into())),
         Request::Health => Ok(Reply {
             status: 503,
             body: json!({ "status": "unavailable", "error": "the cluster is not formed" }),
@@ -197,8 +204,33 @@ fn strange_answers_become_alarms() {
             "{part}: {all:?}"
         );
     }
-    run(&mut state, s(1), Event::Tick, server);
+    let older = |request| match request {
+        Request::Overview => Err(Failure::Status(404, "no such page".into())),
+        request => server(request),
+    };
+    run(&mut state, s(1), Event::Tick, older);
     assert!(crate::top::alarms::alarms(&state).is_empty());
+}
+
+#[test]
+fn a_server_with_an_overview_says_its_alarms() {
+    let mut state = state();
+    let alarming = |request| {
+        let mut reply = server(request)?;
+        if request == Request::Overview {
+            reply.body["alarms"] = json!([
+                { "level": "warning", "text": "n2 lags 14 s" },
+                { "level": "critical", "text": "n3 is not connected" },
+            ]);
+            reply.body["behind"] = "it waits for the others".into();
+        }
+        Ok::<_, Failure>(reply)
+    };
+    run(&mut state, s(0), Event::Tick, alarming);
+    let alarms = crate::top::alarms::alarms(&state);
+    let words: Vec<_> = alarms.iter().map(|a| (a.bad, &*a.words)).collect();
+    assert_eq!(words, [(true, "n3 is not connected"), (false, "n2 lags 14 s")]);
+    assert_eq!(state.health, Some(Err("it waits for the others".into())));
 }
 
 #[test]

@@ -7,14 +7,18 @@ use super::style::{Look, Tone, cut, width, wrap};
 use crate::top::alarms::alarms;
 use crate::top::state::State;
 use crate::top::state::json::num;
+use crate::top::state::overview::Overview;
 use crate::top::state::server::{Rate, Server};
-use crate::top::words::{bytes, count, ns, percent, several, spark};
+use crate::top::words::{bytes, count, name, ns, percent, several, spark};
 
 /// The widths of the label and of the value of a line.
 const LABEL: usize = 16;
 const VALUE: usize = 12;
 /// The widths of the text behind the value, and the least width of a line that also has bars.
 const DETAIL: usize = 26;
+/// The most threads in one line, and the share of a core from which a thread stands there.
+const THREADS: usize = 4;
+const IDLE: f64 = 0.005;
 const WITH_BARS: usize = LABEL + VALUE + DETAIL + 12;
 
 /// Returns the alarms, one or more lines each; one line that says so if there are none.
@@ -138,6 +142,16 @@ fn figures(state: &State, server: &Server) -> Vec<Figure> {
         let detail = each.unwrap_or_default() + &carried.unwrap_or_default();
         add("syncs", per_s(Rate::Syncs), detail, Some(Rate::Syncs));
     }
+    if let Some(overview) = state.overview.as_ref().filter(|o| o.measures_acks()) {
+        let (value, detail) = match overview.acks() {
+            Some(acks) => (
+                ns(acks.p50_ns),
+                format!("p99 {}, {} lately", ns(acks.p99_ns), several(acks.count, "acks")),
+            ),
+            None => ("-".into(), "none in the last 10 s".into()),
+        };
+        add("publish to ack", value, detail, None);
+    }
     if server.num("jetstream.stats.api.total").is_some() {
         let errors = server.num("jetstream.stats.api.errors").unwrap_or(0.0);
         let detail = format!("{} since the start", several(errors, "errors"));
@@ -163,6 +177,17 @@ fn figures(state: &State, server: &Server) -> Vec<Figure> {
         }
         (None, None) => {}
     }
+    let threads = state.overview.as_ref().map(Overview::threads);
+    let busy: Vec<String> = threads
+        .iter()
+        .flatten()
+        .filter(|(_, cores)| *cores >= IDLE)
+        .take(THREADS)
+        .map(|(thread, cores)| format!("{} {}", name(thread), percent(*cores, 1.0)))
+        .collect();
+    if let Some(first) = threads.iter().flatten().next() {
+        add("busiest thread", percent(first.1, 1.0), busy.join(", "), None);
+    }
     let known = |path: &str| server.num(path);
     if let Some(memory) = known("mem") {
         let waits = known("log.waiting_bytes").filter(|n| *n > 0.0);
@@ -171,7 +196,10 @@ fn figures(state: &State, server: &Server) -> Vec<Figure> {
     }
     if let Some(used) = known("log.used_bytes") {
         let checkpoints = known("log.checkpoint_bytes").unwrap_or(0.0);
-        let detail = format!("in the log, {} in checkpoints", bytes(checkpoints));
+        let free = state.overview.as_ref().and_then(Overview::disk);
+        let free = free.map(|(free, all)| format!("; {} of {} free", bytes(free), bytes(all)));
+        let checkpoints = format!("in the log, {} in checkpoints", bytes(checkpoints));
+        let detail = checkpoints + &free.unwrap_or_default();
         add("disk", bytes(used), detail, None);
     } else if let Some(storage) = known("jetstream.stats.storage") {
         add("disk", bytes(storage), "in streams".into(), None);

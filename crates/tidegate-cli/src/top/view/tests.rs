@@ -20,6 +20,7 @@ fn recorded(request: Request) -> Value {
     match request {
         Request::Server => parsed(recorded::VARZ),
         Request::Health => json!({ "status": "ok" }),
+        Request::Overview => parsed(recorded::OVERVIEW),
         Request::Boundaries(_) => parsed(recorded::BOUNDARIES),
         Request::Storage | Request::Streams(_) | Request::Consumers(_) => parsed(recorded::JSZ),
         Request::Connections(_) => parsed(recorded::CONNZ),
@@ -86,6 +87,10 @@ fn each_view_shows_its_figures() {
                 "syncs",
                 "log_syncs",
                 "processor",
+                "publish to ack",
+                "1.90 ms  p99 6.30 ms",
+                "busiest thread",
+                "loop 63 %, log 12 %",
             ],
         ),
         (
@@ -152,7 +157,11 @@ fn every_size_is_drawn() {
 #[test]
 fn colors_are_used_only_on_request() {
     let alarming = |request| match request {
-        Request::Health => json!({ "error": "x" }),
+        Request::Overview => {
+            let mut body = recorded(request);
+            body["alarms"] = json!([{ "level": "critical", "text": "x" }]);
+            body
+        }
         request => recorded(request),
     };
     for color in [false, true] {
