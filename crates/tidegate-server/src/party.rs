@@ -1,7 +1,7 @@
 //! Defines the parties of a message, which publish it or subscribe to it: the clients of this node and its
 //! peers. The code is pure.
 
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
 
 use slab::Slab;
 use tidegate_cluster::roster::PeerSlot;
@@ -106,6 +106,18 @@ impl<T> PerClient<T> {
     /// Returns the number of client connections in the table, for the node's counts.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Iterates over the keys and values of the connections at these places of the table, for work on all of
+    /// them in parts. All places are below [`PerClient::slots`].
+    pub(crate) fn range(&self, places: Range<usize>) -> impl Iterator<Item = (ClientKey, &T)> {
+        let places = places.start..places.end.min(self.slots());
+        places.filter_map(|at| Some((ClientKey::new(at), self.0.get(at)?)))
+    }
+
+    /// Returns the number of places in the table, which connections take or took.
+    pub(crate) fn slots(&self) -> usize {
+        self.0.capacity()
     }
 
     /// Iterates over the keys and values of all connections, in the order of the keys, for work on all of

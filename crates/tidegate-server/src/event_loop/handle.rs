@@ -11,6 +11,7 @@ use tidegate_monitor::Observed;
 use tidegate_nats::settings::Account;
 
 use super::report::Report;
+use super::report::gather::{Ask, Part};
 use super::report::query::Query;
 use crate::config::Settings;
 use crate::sessions::system::Job;
@@ -27,6 +28,8 @@ pub(super) enum Command {
     LameDuck,
     Reload(Box<Settings>),
     Report(Box<Query>, SyncSender<Report>),
+    /// Makes the loop answer with a part of a list.
+    List(Ask, SyncSender<Part>),
     /// Makes the loop read its boundaries for the monitor's samples.
     Observe(SyncSender<(Time, Vec<Observed>)>),
     /// Makes the loop give the questions of the system account's clients to this thread, which answers them.
@@ -94,6 +97,12 @@ impl Handle {
     /// through `to`. If the loop ends before that, it drops `to`.
     pub(crate) fn report(&self, query: Query, to: SyncSender<Report>) -> Result<(), Busy> {
         self.send(Command::Report(Box::new(query), to))
+    }
+
+    /// Asks the event loop for a part of a list. The loop sends the part through `to`. If the loop ends before
+    /// that, it drops `to`.
+    pub(crate) fn list(&self, ask: Ask, to: SyncSender<Part>) -> Result<(), Busy> {
+        self.send(Command::List(ask, to))
     }
 
     /// Asks the event loop for the state of its boundaries, for the monitor's samples. The loop sends its

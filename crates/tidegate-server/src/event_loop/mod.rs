@@ -76,7 +76,7 @@ use self::recording::Recording;
 use self::remotes::RemoteOrigins;
 use self::replication::Replication;
 use self::report::boundaries::observe;
-use self::report::{Cluster, Report, Streams};
+use self::report::{Cluster, Report, Streams, gather};
 use self::socket::Socket;
 use self::system::SystemLink;
 use self::tls::PeerTls;
@@ -560,11 +560,9 @@ impl Server {
             match command {
                 Command::Report(query, to) => {
                     let store = self.store.as_ref();
-                    let streams =
-                        store.and_then(|store| Streams::take(&self.node, store, &query, now));
+                    let streams = store.and_then(|store| Streams::take(&self.node, store, &query));
                     let report = Report::take(
                         &self.node,
-                        &query,
                         now.as_nanos(),
                         self.turns.stats(),
                         self.flow.snapshot(),
@@ -576,6 +574,9 @@ impl Server {
                     // The loop fails to send the report only if the thread that asked for it has ended, which
                     // does no harm.
                     let _ = to.try_send(report);
+                }
+                Command::List(ask, to) => {
+                    let _ = to.try_send(gather::answer(&self.node, now, &ask));
                 }
                 Command::Observe(to) => {
                     let observed = observe(&self.node, &self.flow, self.store.as_ref());

@@ -1,9 +1,13 @@
 //! Gathers the figures of a running server as plain data, for the monitor and the system account. The event
-//! loop does that between two turns.
+//! loop does that between two turns. Lists come in parts ([`gather`]), so that no turn takes long.
 
+mod best;
 pub(in crate::event_loop) mod boundaries;
+mod connections;
 pub(crate) mod details;
+pub(crate) mod gather;
 pub(crate) mod lists;
+mod ordered;
 pub(crate) mod query;
 pub(crate) mod server;
 pub(crate) mod why;
@@ -24,9 +28,8 @@ use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::config::Storage;
 use tidegate_stream::stream::{Held, Usage};
 
-use self::details::Part;
-use self::lists::{AccountFigures, Connection, Page, Subscription};
-use self::query::{List, Query};
+use self::gather::Listed;
+use self::query::Query;
 use self::why::Located;
 use crate::config::StreamSettings;
 #[cfg(feature = "sim")]
@@ -70,10 +73,8 @@ pub(crate) struct Report {
     pub(crate) sublist: SublistStats,
     pub(crate) turns: TurnStats,
     pub(crate) flow: Snapshot,
-    pub(crate) connections_listed: Page<Connection>,
-    pub(crate) subscriptions_listed: Page<Subscription>,
-    /// The figures of the accounts; empty if the reader does not ask for them.
-    pub(crate) accounts: Vec<AccountFigures>,
+    /// The lists that the reader asks for; empty until the reader has gathered them.
+    pub(crate) listed: Listed,
     pub(crate) streams: Option<Streams>,
     pub(crate) cluster: Option<Cluster>,
 }
@@ -172,16 +173,13 @@ pub(crate) struct Streams {
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
-    /// A part of the streams on the page that the reader asks for, with their consumers if the reader wants
-    /// these; empty if the reader wants no streams.
-    pub(crate) details: Part,
     /// The place of the message that the reader wants explained; `None` if it asks for something else.
     pub(crate) located: Option<Located>,
 }
 
 impl Streams {
     /// Gathers the figures of the node's streams, which the node keeps in `store`, for a report.
-    pub(crate) fn take(node: &Node, store: &Store, query: &Query, now: Time) -> Option<Self> {
+    pub(crate) fn take(node: &Node, store: &Store, query: &Query) -> Option<Self> {
         let first = node.directory()?;
         let all = || node.all_streams();
         let held = all().map(|s| s.applied().held());
@@ -214,10 +212,6 @@ impl Streams {
             cluster: first.cluster().clone(),
             nodes: first.nodes(),
             behind: all().find_map(|s| s.behind()).map(Into::into),
-            details: match query.lists_streams() {
-                true => details::describe(node, query, now),
-                false => Part::default(),
-            },
             located: query.message.as_ref().map(|m| why::locate(node, store, m)),
         })
     }
@@ -251,10 +245,9 @@ impl Report {
 }
 
 impl Report {
-    /// Gathers the figures that `query` asks for from the node, for the reader of the report.
+    /// Gathers the general figures from the node, for the reader of the report.
     pub(crate) fn take(
         node: &Node,
-        query: &Query,
         uptime_ns: u64,
         turns: TurnStats,
         flow: Snapshot,
@@ -289,18 +282,7 @@ impl Report {
             sublist: node.sublist_stats(),
             turns,
             flow,
-            connections_listed: match query.list {
-                List::Connections => lists::connections(node, query),
-                _ => Page::default(),
-            },
-            subscriptions_listed: match query.list {
-                List::Subscriptions => lists::subscriptions(node, query),
-                _ => Page::default(),
-            },
-            accounts: match query.list {
-                List::Accounts => lists::accounts(node),
-                _ => Vec::new(),
-            },
+            listed: Listed::default(),
             streams,
             cluster,
         }

@@ -13,7 +13,7 @@ use crate::event_loop::report::server::rfc3339;
 /// Makes the monitor's answer to `/accountz`: the names of the accounts, or the facts about one account if
 /// the request names it, as nats-server does.
 pub(crate) fn accountz(r: &Report, query: &Query, wall: &WallClock) -> Value {
-    let names: Vec<&str> = r.accounts.iter().map(|a| a.name.as_str()).collect();
+    let names: Vec<&str> = r.listed.accounts.iter().map(|a| a.name.as_str()).collect();
     let mut out = json!({
         "server_id": r.info.server_id,
         "now": rfc3339(wall.now()),
@@ -28,7 +28,7 @@ pub(crate) fn accountz(r: &Report, query: &Query, wall: &WallClock) -> Value {
 
 /// Makes the facts about the account with this name for an answer; null if the server has no such account.
 pub(crate) fn info(r: &Report, name: &str, wall: &WallClock) -> Value {
-    let Some(of) = r.accounts.iter().find(|a| a.name == name) else {
+    let Some(of) = r.listed.accounts.iter().find(|a| a.name == name) else {
         return Value::Null;
     };
     let is_system = of.account == Account::System;
@@ -56,7 +56,7 @@ pub(crate) fn accstatz(r: &Report, query: &Query, wall: &WallClock) -> Value {
         Some(name) => a.name == *name,
         None => a.connections > 0 || query.accounts,
     };
-    let all = r.accounts.iter().filter(wanted);
+    let all = r.listed.accounts.iter().filter(wanted);
     let all: Vec<Value> = all.map(|a| statistics(r, a)).collect();
     json!({
         "server_id": r.info.server_id,

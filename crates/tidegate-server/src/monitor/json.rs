@@ -22,6 +22,7 @@ pub(super) const PATHS: &[&str] = &[
     "/varz",
     "/connz",
     "/jsz",
+    "/consumerz",
     "/routez",
     "/subsz",
     "/accountz",
@@ -234,9 +235,26 @@ pub(crate) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
         out["meta_cluster"] = meta;
     }
     if query.shows_account() {
-        out["account_details"] = json!([account_detail(streams, query)]);
+        out["account_details"] = json!([account_detail(r, streams, query)]);
+    }
+    if let Some(found) = r.listed.found {
+        out["found"] = found.into();
     }
     out
+}
+
+/// Makes the monitor's answer to `/consumerz`: the consumers of all streams, or of one, in the order of a
+/// figure, for an operator who looks for consumers that are behind.
+pub(super) fn consumerz(r: &Report, query: &Query, wall: &WallClock) -> Value {
+    let consumers = r.listed.consumers.iter().map(|c| described(&c.info));
+    json!({
+        "server_id": r.info.server_id,
+        "now": rfc3339(wall.now),
+        "total": r.listed.found.unwrap_or(0),
+        "offset": query.offset,
+        "limit": query.limit,
+        "consumers": consumers.collect::<Value>(),
+    })
 }
 
 /// Makes the figures of the streams for `/varz`, which reports on the whole server.
@@ -298,12 +316,12 @@ pub(crate) fn raftz(r: &Report) -> Value {
 
 /// Makes the figures of the streams' account for `/jsz` and the system account, with its streams if the
 /// reader asks for them.
-pub(crate) fn account_detail(s: &Streams, query: &Query) -> Value {
+pub(crate) fn account_detail(r: &Report, s: &Streams, query: &Query) -> Value {
     let mut account = stats(s);
     account["name"] = ACCOUNT.into();
     account["id"] = ACCOUNT.into();
-    if !s.details.streams.is_empty() {
-        let details = s.details.streams.iter();
+    if !r.listed.streams.is_empty() {
+        let details = r.listed.streams.iter();
         let details = details.map(|stream| detail(stream, query.consumers));
         account["stream_detail"] = details.collect();
     }
@@ -312,17 +330,19 @@ pub(crate) fn account_detail(s: &Streams, query: &Query) -> Value {
 
 /// Makes the description of a stream for `/jsz`, with the stream's consumers if the reader asks for them.
 fn detail(stream: &Described, consumers: bool) -> Value {
-    let parsed = |json: &[u8]| {
-        let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
-        if let Some(fields) = value.as_object_mut() {
-            fields.remove("type");
-        }
-        value
-    };
-    let mut value = parsed(&stream.info);
+    let mut value = described(&stream.info);
     value["name"] = stream.name.as_str().into();
     if consumers {
-        value["consumer_detail"] = stream.consumers.iter().map(|c| parsed(c)).collect();
+        value["consumer_detail"] = stream.consumers.iter().map(|c| described(c)).collect();
+    }
+    value
+}
+
+/// Reads the answer to an info request, and removes the type of the answer, which a list does not have.
+fn described(json: &[u8]) -> Value {
+    let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("type");
     }
     value
 }
@@ -383,7 +403,7 @@ fn log(s: &Streams) -> Value {
 /// Makes the monitor's answer to `/connz`: the figures of the client connections, for an operator who looks
 /// for a client.
 pub(crate) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Value {
-    let page = &r.connections_listed;
+    let page = &r.listed.connections;
     let entries = page.entries.iter();
     let connections: Vec<Value> = entries.map(|c| connection(c, r.uptime_ns, wall)).collect();
     json!({
@@ -442,7 +462,7 @@ pub(crate) fn subsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     } else {
         s.hits as f64 / s.lookups as f64
     };
-    let page = &r.subscriptions_listed;
+    let page = &r.listed.subscriptions;
     let mut out = json!({
         "server_id": r.info.server_id,
         "now": rfc3339(wall.now),

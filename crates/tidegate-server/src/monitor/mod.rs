@@ -22,7 +22,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -41,8 +41,9 @@ use tokio::sync::{Mutex, Semaphore, oneshot};
 use self::options::Doors;
 pub use self::options::Options;
 use self::sampling::{Sampling, Wanted};
-use crate::event_loop::handle::Handle;
+use crate::event_loop::handle::{Busy, Handle};
 use crate::event_loop::report::Report;
+use crate::event_loop::report::gather::Gather;
 use crate::event_loop::report::query::{Message, Query};
 use crate::event_loop::report::why::Located;
 
@@ -364,6 +365,7 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
         "/accstatz" => accounts::accstatz(&report, &query, &wall),
         "/jsz" => json::jsz(&report, &query, &wall),
         "/connz" => json::connz(&report, &query, &wall),
+        "/consumerz" => json::consumerz(&report, &query, &wall),
         "/routez" => json::routez(&report, &wall),
         "/subsz" | "/subscriptionsz" => json::subsz(&report, &query, &wall),
         "/metrics" => {
@@ -379,28 +381,27 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
     ))
 }
 
-/// Requests a report from the event loop for a reader, and then the further parts of the report's list of
-/// streams. Returns `None` if the loop does not answer in time.
+/// Requests a report from the event loop for a reader, and then the parts of the report's list. Returns `None`
+/// if the loop does not answer in time.
 async fn report(source: &Source, query: Query) -> Option<Report> {
-    let mut report = part(source, query.clone()).await?;
-    while let Some(streams) = &mut report.streams
-        && let Some(rest) = query.rest(&mut streams.details)
-    {
-        let more = part(source, rest).await?.streams?.details;
-        streams.details.append(more);
+    let mut gather = Gather::new(&query);
+    let mut report = ask(source, |to| source.handle.report(query, to)).await?;
+    while let Some(part) = gather.next_ask() {
+        gather.take(ask(source, |to| source.handle.list(part, to)).await?);
     }
+    report.listed = gather.finish();
     Some(report)
 }
 
-/// Requests one report from the event loop, without blocking the other readers, who share the monitor's
+/// Waits for the event loop's answer to `send`, without blocking the other readers, who share the monitor's
 /// thread. Returns `None` if the loop does not answer in time.
-async fn part(source: &Source, query: Query) -> Option<Report> {
-    // The loop makes one report at a time, so that many readers do not keep it from its clients for long.
+async fn ask<T: Send + 'static>(
+    source: &Source,
+    send: impl FnOnce(SyncSender<T>) -> Result<(), Busy>,
+) -> Option<T> {
+    // The loop makes one answer at a time, so that many readers do not keep it from its clients for long.
     let _turn = source.asking.lock().await;
-    let (sender, receiver) = sync_channel(1);
-    source.handle.report(query, sender).ok()?;
-    let waiting = tokio::task::spawn_blocking(move || receiver.recv_timeout(REPORT_TIMEOUT));
-    waiting.await.ok()?.ok()
+    sampling::ask(send).await
 }
 
 /// Answers why a message became durable when it did. A thread of its own reads the log for the answer, so

@@ -6,7 +6,7 @@ use std::num::IntErrorKind;
 
 use tidegate_nats::subject;
 
-use crate::event_loop::report::query::{List, Message, PAGE_MAX, Query, Sort, State};
+use crate::event_loop::report::query::{By, List, Message, PAGE_MAX, Query, Sort, State};
 
 /// The greatest length of a text to search for, in bytes: the search looks at each entry of a list.
 const SEARCH_MAX: usize = 256;
@@ -24,6 +24,7 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
         "/connz" => List::Connections,
         "/subsz" | "/subscriptionsz" => List::Subscriptions,
         "/jsz" => List::Streams,
+        "/consumerz" => List::Consumers,
         "/accountz" | "/accstatz" => List::Accounts,
         _ => return Ok(Query::new(List::Nothing)),
     });
@@ -54,7 +55,11 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
             }
             ("user", List::Connections) => query.user = Some(value.into()),
             ("sort", List::Connections) => query.sort = sort(value)?,
-            ("search", List::Connections | List::Streams) => {
+            ("sort", List::Streams | List::Consumers) => {
+                query.by = Some(by(query.list, value)?);
+            }
+            ("stream", List::Consumers) => query.stream = Some(value.into()),
+            ("search", List::Connections | List::Streams | List::Consumers) => {
                 if value.len() > SEARCH_MAX {
                     return Err(format!("search: expected at most {SEARCH_MAX} bytes"));
                 }
@@ -155,6 +160,29 @@ fn sort(value: &str) -> Result<Sort, String> {
     })
 }
 
+fn by(list: List, value: &str) -> Result<By, String> {
+    let known: &[(&str, By)] = match list {
+        List::Consumers => &[
+            ("name", By::Name),
+            ("pending", By::Pending),
+            ("ack_pending", By::AckPending),
+            ("redelivered", By::Redelivered),
+        ],
+        _ => &[
+            ("name", By::Name),
+            ("messages", By::Messages),
+            ("bytes", By::Bytes),
+            ("consumers", By::Consumers),
+            ("last", By::Last),
+        ],
+    };
+    let found = known.iter().find(|(name, _)| *name == value);
+    found.map(|(_, by)| *by).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        format!("sort: expected one of {}, not {value}", names.join(", "))
+    })
+}
+
 /// Decodes the value of a parameter, which browsers encode: `%XX` into a byte, and `+` into a blank.
 fn decode(value: &str) -> Result<Cow<'_, str>, String> {
     if !value.contains(['%', '+']) {
@@ -219,6 +247,15 @@ mod tests {
         };
         assert_eq!(query, wanted);
         assert!(!query.shows_account());
+        let query = parse("/consumerz", "sort=ack_pending&stream=S&search=c").unwrap();
+        let wanted = Query {
+            by: Some(By::AckPending),
+            stream: Some("S".into()),
+            search: Some("c".into()),
+            ..Query::new(List::Consumers)
+        };
+        assert_eq!(query, wanted);
+        assert_eq!(parse("/jsz", "sort=bytes").unwrap().by, Some(By::Bytes));
         assert_eq!(parse("/varz", "limit=x").unwrap().list, List::Nothing);
         assert_eq!(
             parse("/connz", "limit=0&cid=&state=").unwrap(),
@@ -237,6 +274,8 @@ mod tests {
             ("/subsz", "test=a.*"),
             ("/connz", "sort=name"),
             ("/jsz", "streams=2"),
+            ("/jsz", "streams=1&sort=pending"),
+            ("/consumerz", "sort=bytes"),
         ] {
             assert!(parse(path, text).is_err(), "{path} {text}");
         }

@@ -78,6 +78,8 @@ pub(crate) struct RecentlyClosed {
     connections: VecDeque<ClosedConnection>,
     /// The number of bytes of the texts of all remembered connections, which [`TEXT_BYTES_MAX`] bounds.
     text_bytes: usize,
+    /// The number of connections that the node has forgotten, so that each remembered one keeps its number.
+    forgotten: u64,
 }
 
 impl RecentlyClosed {
@@ -90,6 +92,7 @@ impl RecentlyClosed {
             && let Some(oldest) = self.connections.pop_front()
         {
             self.text_bytes -= oldest.text_bytes();
+            self.forgotten += 1;
         }
     }
 
@@ -99,9 +102,13 @@ impl RecentlyClosed {
         self.connections.len()
     }
 
-    /// Iterates over the remembered connections in the order in which they ended.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ClosedConnection> {
-        self.connections.iter()
+    /// Iterates over the remembered connections in the order in which they ended, from the connection with
+    /// the number `at` on. Each has the number of connections that ended before it.
+    pub(crate) fn starting_at(&self, at: u64) -> impl Iterator<Item = (u64, &ClosedConnection)> {
+        let skipped = at.saturating_sub(self.forgotten);
+        let first = usize::try_from(skipped).unwrap_or(usize::MAX);
+        let rest = self.connections.range(first.min(self.connections.len())..);
+        (self.forgotten + first as u64..).zip(rest)
     }
 }
 
@@ -124,7 +131,7 @@ mod tests {
             ring.push(closed(cid, 1));
         }
         assert_eq!(ring.len(), CONNECTIONS_MAX);
-        assert_eq!(ring.iter().next().unwrap().cid, 3);
+        assert_eq!(ring.starting_at(0).next().unwrap().1.cid, 3);
     }
 
     #[test]
@@ -133,7 +140,7 @@ mod tests {
         for cid in 0..8 {
             ring.push(closed(cid, TEXT_BYTES_MAX / 4));
         }
-        let kept: Vec<u64> = ring.iter().map(|c| c.cid).collect();
+        let kept: Vec<u64> = ring.starting_at(0).map(|(_, c)| c.cid).collect();
         assert_eq!(kept, [4, 5, 6, 7]);
         assert!(ring.text_bytes <= TEXT_BYTES_MAX);
     }

@@ -1,6 +1,8 @@
 //! Reports on the node for monitoring and tests: its counts, sessions and subscriptions, and a check of its
 //! invariants.
 
+use std::ops::Range;
+
 use tidegate::Time;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::Session;
@@ -12,7 +14,7 @@ use super::ack_times::AckTimes;
 use super::recently_closed::RecentlyClosed;
 use super::{Node, NodeStats};
 use crate::config::Settings;
-use crate::party::Party;
+use crate::party::{ClientKey, Party};
 
 /// A client's subscription, as the monitor shows it to an operator.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +84,27 @@ impl Node {
         here.map(|(_, entry)| &entry.session)
     }
 
+    /// Iterates over the sessions of the clients at these places in the table of connections, with the keys of
+    /// their connections, for monitoring in parts.
+    pub(crate) fn sessions_at(
+        &self,
+        places: Range<usize>,
+    ) -> impl Iterator<Item = (ClientKey, &Session)> {
+        let here = self.entries.range(places).filter(|(_, entry)| !entry.gone);
+        here.map(|(key, entry)| (key, &entry.session))
+    }
+
+    /// Returns the number of places in the table of connections, for monitoring in parts.
+    pub(crate) fn slots(&self) -> usize {
+        self.entries.slots()
+    }
+
+    /// Returns the session of the client with this key; `None` if its connection has ended.
+    pub(crate) fn session(&self, key: ClientKey) -> Option<&Session> {
+        let entry = self.entries.get(key).filter(|entry| !entry.gone)?;
+        Some(&entry.session)
+    }
+
     /// Iterates over the patterns of a session's subscriptions, for monitoring.
     pub(crate) fn patterns<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a [u8]> {
         let pattern = |key: &SubKey| outer(&self.subs[*key as usize].pattern);
@@ -93,18 +116,27 @@ impl Node {
         &self.recently_closed
     }
 
-    /// Returns the keys of the clients' subscriptions in an account that match a subject, for monitoring.
-    pub(crate) fn subscriptions_to(&self, account: Account, subject: &[u8]) -> Vec<SubKey> {
+    /// Returns the keys of the clients' subscriptions in an account that match a subject, among at most
+    /// `room` matches after the first `skip` ones, for monitoring in parts. Also returns the number of all
+    /// matches, with those of peers.
+    pub(crate) fn subscriptions_to(
+        &self,
+        account: Account,
+        subject: &[u8],
+        skip: usize,
+        room: usize,
+    ) -> (Vec<SubKey>, usize) {
         let mut scratch = Matches::default();
         let matches = match account {
-            Account::Global => self.sublist.find(subject, &mut scratch).iter(),
-            Account::System => self.sublist.find(&inner(subject), &mut scratch).iter(),
+            Account::Global => self.sublist.find(subject, &mut scratch),
+            Account::System => self.sublist.find(&inner(subject), &mut scratch),
         };
         let of_client = |key: &SubKey| {
             let client = self.subs[*key as usize].owner.client();
             client.is_some_and(|client| !self.entries[client].leaving)
         };
-        matches.filter(of_client).collect()
+        let part = matches.iter().skip(skip).take(room);
+        (part.filter(of_client).collect(), matches.len())
     }
 
     /// Describes the subscription `key` of a client, for monitoring.

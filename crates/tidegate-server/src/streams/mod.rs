@@ -35,7 +35,7 @@ mod speak;
 mod stream_lists;
 pub(crate) mod subject_pages;
 pub(crate) mod subjects;
-mod views;
+pub(crate) mod views;
 mod wall_time;
 
 use std::time::Duration;

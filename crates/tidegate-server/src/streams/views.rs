@@ -5,7 +5,9 @@ use tidegate::Time;
 use tidegate_stream::api::answer::Kind;
 use tidegate_stream::api::body::InfoDetails;
 use tidegate_stream::api::view;
-use tidegate_stream::api::view::{OriginState, StreamCounts, StreamView};
+use tidegate_stream::api::view::{
+    ConsumerCounts, ConsumerView, OriginState, StreamCounts, StreamView,
+};
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Stream;
@@ -70,13 +72,13 @@ impl JetStream {
         self.streams.get(id).filter(|s| is_kept(s))
     }
 
-    /// Iterates, for the monitor's pages, over the streams that this group keeps in the order of their names:
-    /// the streams after the name `after`, or all.
-    pub(crate) fn kept_after<'a>(
+    /// Iterates, for the monitor's pages, over the streams that this group knows in the order of their names:
+    /// the streams after the name `after`, or all. The group keeps those for which [`is_kept`] is true.
+    pub(crate) fn known_after<'a>(
         &'a self,
         after: Option<&str>,
     ) -> impl Iterator<Item = &'a Stream> + use<'a> {
-        self.streams.iter_after(after).filter(|s| is_kept(s))
+        self.streams.iter_after(after)
     }
 
     /// Describes a stream as JSON for the monitor, in the form of an API answer.
@@ -84,6 +86,30 @@ impl JetStream {
         let (server, shown) = (self.server(now), self.shown(now, stream));
         let info = view::stream_info(&server, &shown, &InfoDetails::default());
         info.expect("only requests for removed messages are refused")
+    }
+
+    /// Returns the counts of a consumer for the monitor; `None` if this node serves no consumer of this name.
+    pub(crate) fn consumer_counts(
+        &self,
+        now: Time,
+        stream: &Stream,
+        name: &str,
+    ) -> Option<ConsumerCounts> {
+        let served = self.served(self.wall.peek(now), stream, name)?;
+        Some(ConsumerView::counts(&served))
+    }
+
+    /// Describes one consumer of a stream as JSON for the monitor, in the form of an API answer; `None` if
+    /// this node serves no consumer of this name.
+    pub(crate) fn describe_consumer(
+        &self,
+        now: Time,
+        stream: &Stream,
+        name: &str,
+    ) -> Option<Vec<u8>> {
+        let served = self.served(self.wall.peek(now), stream, name)?;
+        let server = self.server(now);
+        Some(view::consumer_info(Kind::ConsumerInfo, &server, stream.name(), &served))
     }
 
     /// Describes at most `limit` consumers of a stream as JSON for the monitor, in the form of API answers
@@ -117,6 +143,6 @@ impl JetStream {
 
 /// Returns whether a group keeps the stream, and has all of it. The group does not show other streams,
 /// because for these it has only an entry of the directory, or a part of their messages.
-fn is_kept(stream: &Stream) -> bool {
+pub(crate) fn is_kept(stream: &Stream) -> bool {
     stream.home().is_here() && !stream.is_filling() && !stream.is_restoring()
 }

@@ -63,7 +63,7 @@ pub(super) fn answer(
         },
         About::PageOf(Page::Streams, name) => match &report.streams {
             Some(streams) if name == ACCOUNT => {
-                Answer::Data(json::account_detail(streams, &asked.query))
+                Answer::Data(json::account_detail(report, streams, &asked.query))
             }
             _ => Answer::Error(500, format!("jetstream not enabled for account {name:?}")),
         },

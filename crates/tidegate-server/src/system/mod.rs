@@ -10,7 +10,7 @@ mod questions;
 mod traces;
 
 use std::io;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -20,6 +20,7 @@ use self::answers::Answer;
 use crate::config::Settings;
 use crate::event_loop::handle::Handle;
 use crate::event_loop::report::Report;
+use crate::event_loop::report::gather::Gather;
 use crate::event_loop::report::query::{List, Query};
 use crate::event_loop::report::server::ServerFacts;
 use crate::monitor::json::WallClock;
@@ -81,22 +82,13 @@ impl Service {
     /// Gets a report of the server's event loop for an answer, with all parts of its list of streams, and its
     /// clock; `None` if the loop is too busy or has ended.
     fn report(&self, query: &Query) -> Option<(Report, WallClock)> {
-        let mut report = self.part(query.clone())?;
-        while let Some(streams) = &mut report.streams
-            && let Some(rest) = query.rest(&mut streams.details)
-        {
-            let more = self.part(rest)?.streams?.details;
-            streams.details.append(more);
+        let mut gather = Gather::new(query);
+        let mut report = ask(|to| self.handle.report(query.clone(), to))?;
+        while let Some(part) = gather.next_ask() {
+            gather.take(ask(|to| self.handle.list(part, to))?);
         }
+        report.listed = gather.finish();
         Some((report, WallClock::new(self.started, SystemTime::now())))
-    }
-
-    /// Asks the server's event loop for one report, and waits for it; `None` if the loop is too busy or has
-    /// ended.
-    fn part(&self, query: Query) -> Option<Report> {
-        let (to, report) = sync_channel(1);
-        self.handle.report(query, to).ok()?;
-        report.recv_timeout(LOOP_TIMEOUT).ok()
     }
 
     fn answer(&mut self, question: &Question) {
@@ -195,6 +187,13 @@ impl Service {
             .handle
             .say(account, subject, body.to_string().into_bytes());
     }
+}
+
+/// Waits for the event loop's answer to `send`; `None` if the loop is too busy or has ended.
+fn ask<T>(send: impl FnOnce(SyncSender<T>) -> Result<(), crate::Busy>) -> Option<T> {
+    let (to, answer) = sync_channel(1);
+    send(to).ok()?;
+    answer.recv_timeout(LOOP_TIMEOUT).ok()
 }
 
 fn facts(report: &Report) -> ServerFacts {

@@ -287,6 +287,31 @@ fn a_page_of_streams_is_the_same_in_any_number_of_parts() {
             }
         }
     }
+    let got = |path: &str| -> Value {
+        let (status, body) = get(monitor.address(), path);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    // Lists in the order of a figure have the number of all that the search finds.
+    let sorted = got("/jsz?streams=1&sort=consumers&limit=2");
+    let details = &sorted["account_details"][0]["stream_detail"];
+    assert_eq!(named(details.as_array().unwrap()), ["S010", "S000"]);
+    assert_eq!(sorted["found"], 150);
+    let found = got("/jsz?streams=1&sort=name&search=S01&offset=3&limit=70");
+    let details = &found["account_details"][0]["stream_detail"];
+    assert_eq!(named(details.as_array().unwrap()), names[13..20]);
+    assert_eq!(found["found"], 10);
+    for path in ["/consumerz?", "/consumerz?sort=pending&", "/consumerz?stream=S010&"] {
+        let all = got(&format!("{path}offset=30&limit=100"));
+        assert_eq!((&all["total"], &all["offset"]), (&140.into(), &30.into()));
+        let listed = all["consumers"].as_array().unwrap();
+        assert_eq!(named(listed), consumers[30..130], "{path}");
+        assert!(listed.iter().all(|c| c["stream_name"] == "S010" && c["type"].is_null()));
+    }
+    let found = got("/consumerz?search=c13");
+    assert_eq!(named(found["consumers"].as_array().unwrap()), consumers[130..]);
+    assert_eq!(got("/consumerz?search=S010&limit=1")["total"], 140);
+    assert_eq!(got("/consumerz?stream=S011")["total"], 0);
     let pages = |what: &str, offset: usize| {
         let mut client = Raw::connect(&server);
         client.done("CONNECT {\"verbose\":false}\r\nSUB r.b 1\r\n");

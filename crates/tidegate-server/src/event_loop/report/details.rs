@@ -1,7 +1,5 @@
 //! Describes streams and consumers for a report, a part at a time, so that the loop is not kept long: a
 //! description takes some microseconds, and a page may have a thousand streams with any number of consumers.
-//! The monitor and the thread of the system account ask for the next part in another report, and put the
-//! parts together.
 
 use std::iter::Peekable;
 
@@ -12,6 +10,7 @@ use super::query::Query;
 use crate::cures::{cures, part as bound_of_part};
 use crate::sessions::Node;
 use crate::streams::JetStream;
+use crate::streams::views::is_kept;
 
 /// The most streams and consumers that the loop describes in one part, so that no turn takes long.
 const DESCRIBED: usize = 64;
@@ -28,31 +27,25 @@ pub(crate) struct Part {
     pub(crate) next: Option<Place>,
 }
 
-impl Part {
-    /// Adds the next part of the list, which begins at [`Part::next`], so that the reader gets one list.
-    pub(crate) fn append(&mut self, more: Self) {
-        for stream in more.streams {
-            match self
-                .streams
-                .last_mut()
-                .filter(|last| last.name == stream.name)
-            {
-                Some(last) => last.consumers.extend(stream.consumers),
-                // A stream without a description was deleted and created again between two parts, so the list
-                // leaves it out.
-                None if stream.info.is_empty() => {}
-                None => self.streams.push(stream),
-            }
+/// Adds the next part to a list of streams, so that the reader gets one list.
+pub(super) fn append(all: &mut Vec<Described>, more: Vec<Described>) {
+    for stream in more {
+        match all.last_mut().filter(|last| last.name == stream.name) {
+            Some(last) => last.consumers.extend(stream.consumers),
+            // A stream without a description was deleted and created again between two parts, so the list
+            // leaves it out.
+            None if stream.info.is_empty() => {}
+            None => all.push(stream),
         }
-        self.next = more.next;
     }
 }
 
-/// The description of a stream, as the monitor shows it.
+/// The description of a stream, or in a list of consumers of a consumer, as the monitor shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Described {
+    /// The name of the stream, also in a list of consumers.
     pub(crate) name: String,
-    /// The answer to an info request about the stream, as JSON; empty if an earlier part has it, to save the
+    /// The answer to an info request about the stream or the consumer, as JSON; empty if an earlier part has it, to save the
     /// work.
     pub(crate) info: Vec<u8>,
     /// The answers to info requests about consumers of the stream, as JSON, in the order of their names, for
@@ -73,13 +66,26 @@ pub(crate) struct Place {
     skip: usize,
 }
 
-/// Describes a part of the streams that `query` asks for, for a report.
-pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
-    let place = query.place.clone().unwrap_or(Place {
-        after: None,
-        consumer: None,
-        skip: query.offset,
-    });
+impl Place {
+    /// Returns the place at which the list of this query begins.
+    pub(super) const fn first(query: &Query) -> Self {
+        Self {
+            after: None,
+            consumer: None,
+            skip: query.offset,
+        }
+    }
+}
+
+/// Describes a part of the streams that `query` asks for, at most `limit`, from the place `place` on.
+pub(super) fn describe(
+    node: &Node,
+    query: &Query,
+    place: &Place,
+    limit: usize,
+    now: Time,
+) -> Part {
+    let place = place.clone();
     let mut room = bound_of_part(cures().reports, DESCRIBED);
     let mut part = Part::default();
     let mut after = place.after;
@@ -108,13 +114,14 @@ pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
     let is_wanted = |name: &str| query.search.as_ref().is_none_or(|text| name.contains(text));
     // Streams that the search does not find count like skipped ones: the loop only looks at their names.
     let (mut skip, mut looked) = (place.skip, 0);
-    while listed < query.limit && room > 0 && looked < SKIPPED {
+    while listed < limit && room > 0 && looked < SKIPPED {
         let Some((of, stream)) = all.next() else {
             return part;
         };
-        if skip > 0 || !is_wanted(stream.name()) {
+        let wanted = is_kept(stream) && is_wanted(stream.name());
+        if skip > 0 || !wanted {
             looked += 1;
-            skip -= usize::from(skip > 0 && is_wanted(stream.name()));
+            skip -= usize::from(skip > 0 && wanted);
             after = Some(stream.name().to_owned());
             continue;
         }
@@ -141,7 +148,7 @@ pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
             return part;
         }
     }
-    if listed < query.limit {
+    if listed < limit {
         part.next = Some(Place {
             after,
             consumer: None,
@@ -151,19 +158,20 @@ pub(super) fn describe(node: &Node, query: &Query, now: Time) -> Part {
     part
 }
 
-/// An iterator over the streams that the node keeps, which merges the groups' streams into the order of their
-/// names.
-struct ByName<'a>(Vec<Peekable<OfGroup<'a>>>);
+/// An iterator over the streams that the node knows, which merges the groups' streams into the order of their
+/// names. Of two with one name, the stream that its group keeps comes before an entry of the directory, so
+/// that a list that goes on after this name has passed the kept one.
+pub(super) struct ByName<'a>(Vec<Peekable<OfGroup<'a>>>);
 
 type OfGroup<'a> = Box<dyn Iterator<Item = (&'a JetStream, &'a Stream)> + 'a>;
 
 impl<'a> ByName<'a> {
     /// Creates an iterator for a part of the list: over the streams with names after `name`, or over all
     /// streams.
-    fn new(node: &'a Node, name: Option<&str>) -> Self {
+    pub(super) fn new(node: &'a Node, name: Option<&str>) -> Self {
         let of = |of: &'a JetStream| {
-            let kept: OfGroup<'a> = Box::new(of.kept_after(name).map(move |stream| (of, stream)));
-            kept.peekable()
+            let known: OfGroup<'a> = Box::new(of.known_after(name).map(move |stream| (of, stream)));
+            known.peekable()
         };
         Self(node.all_streams().map(of).collect())
     }
@@ -174,8 +182,11 @@ impl<'a> Iterator for ByName<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let groups = self.0.iter_mut();
-        let with_name = groups.filter_map(|g| Some((g.peek()?.1.name(), g)));
-        let (_, first) = with_name.min_by_key(|(name, _)| *name)?;
+        let with_name = groups.filter_map(|g| {
+            let stream = g.peek()?.1;
+            Some(((stream.name(), !is_kept(stream)), g))
+        });
+        let (_, first) = with_name.min_by_key(|(place, _)| *place)?;
         first.next()
     }
 }

@@ -1,20 +1,19 @@
-//! Lists the client connections and subscriptions for a report, a page at a time, so that a reader of the
-//! monitor does not keep the loop long.
+//! Defines the lists of connections, subscriptions and accounts in a report, and makes the last two, a part at
+//! a time, so that a reader of the monitor does not keep the loop long.
 
 use std::net::SocketAddr;
 
-use tidegate_nats::session::{CloseReason, Session, Traffic};
+use tidegate_nats::session::{CloseReason, Traffic};
 use tidegate_nats::settings::Account;
 use tidegate_nats::sublist::SubKey;
 
-use super::query::{Query, Sort};
+use super::query::Query;
 use crate::sessions::Node;
-use crate::sessions::recently_closed::ClosedConnection;
 use crate::sessions::view::ClientSubscription;
 
-/// The greatest number of subjects of subscriptions in one list of connections, over all its connections
-/// together. The list leaves out further subjects, but no connection, so that it stays small.
-const SUBJECTS_MAX: usize = 16 * 1024;
+/// The most places in the table of connections, or matching subscriptions, that the loop looks at in one part,
+/// so that no turn takes long.
+const LOOKED: usize = 1024;
 
 /// The figures of one client connection, as a report shows them.
 #[derive(Clone, Debug)]
@@ -56,148 +55,6 @@ impl<T> Default for Page<T> {
     }
 }
 
-/// A client connection that the list contains: an open connection, or a recently closed connection, as the
-/// reader asks.
-enum Found<'a> {
-    Open(&'a Session),
-    Closed(&'a ClosedConnection),
-}
-
-impl Found<'_> {
-    fn cid(&self) -> u64 {
-        match self {
-            Self::Open(s) => s.cid,
-            Self::Closed(c) => c.cid,
-        }
-    }
-
-    /// Returns the key that brings a list of connections into the order `sort`. The numbers of connections
-    /// make the order of equal figures certain.
-    fn key(&self, sort: Sort) -> (u64, u64) {
-        let (subs, pending, traffic, since, active) = match self {
-            Self::Open(s) => (s.subs.len(), s.out.len(), s.traffic, s.since, s.active),
-            Self::Closed(c) => (c.subscriptions, 0, c.traffic, c.since, c.active),
-        };
-        let down = |n: u64| u64::MAX - n;
-        let first = match sort {
-            Sort::Cid => 0,
-            Sort::Start => since.as_nanos(),
-            Sort::Subscriptions => down(subs as u64),
-            Sort::Pending => down(pending as u64),
-            Sort::MsgsTo => down(traffic.out_msgs),
-            Sort::MsgsFrom => down(traffic.in_msgs),
-            Sort::BytesTo => down(traffic.out_bytes),
-            Sort::BytesFrom => down(traffic.in_bytes),
-            Sort::Last => down(active.as_nanos()),
-            Sort::Idle => active.as_nanos(),
-        };
-        (first, self.cid())
-    }
-
-    /// Returns whether the connection's name, user or address contains `text`.
-    fn contains(&self, text: &str) -> bool {
-        let (name, user, address) = match self {
-            Self::Open(s) => (s.options.name.as_str(), s.user(), s.address),
-            Self::Closed(c) => (&*c.name, c.user.as_deref(), c.address),
-        };
-        name.contains(text)
-            || user.is_some_and(|u| u.contains(text))
-            || address.to_string().contains(text)
-    }
-}
-
-/// Lists the client connections that `query` selects, in the order that it names. As in nats-server, the
-/// total counts all connections of the selected state for the monitor; with a search, those that it finds.
-pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
-    let name = |account| node.settings().account_name(account);
-    let of = |account| query.is_of_account(name(account));
-    let wanted = |cid: u64, user: Option<&str>| {
-        query.cid.is_none_or(|c| c == cid) && query.user.as_deref().is_none_or(|u| user == Some(u))
-    };
-    let mut found = Vec::new();
-    let mut total = 0;
-    if query.state.open() {
-        total += node.sessions().filter(|s| of(s.account())).count();
-        let open = node
-            .sessions()
-            .filter(|s| of(s.account()) && wanted(s.cid, s.user()));
-        found.extend(open.map(Found::Open));
-    }
-    if query.state.closed() {
-        let closed = || node.recently_closed().iter().filter(|c| of(c.account));
-        total += closed().count();
-        let closed = closed().filter(|c| wanted(c.cid, c.user.as_deref()));
-        found.extend(closed.map(Found::Closed));
-    }
-    if let Some(text) = &query.search {
-        found.retain(|f| f.contains(text));
-        total = found.len();
-    }
-    let up_to = query.offset.saturating_add(query.limit);
-    let sort = query.sort;
-    if up_to < found.len() {
-        // The loop brings only the entries up to the end of the page into order, to save time.
-        found.select_nth_unstable_by_key(up_to, |f| f.key(sort));
-        found.truncate(up_to);
-    }
-    found.sort_unstable_by_key(|f| f.key(sort));
-    let mut room = if query.subscriptions { SUBJECTS_MAX } else { 0 };
-    let page = found.into_iter().skip(query.offset);
-    let entries = page.map(|found| match found {
-        Found::Closed(connection) => closed(connection, name(connection.account)),
-        Found::Open(session) => {
-            let patterns = node.patterns(session).take(room);
-            let subjects: Vec<String> = patterns.map(text).collect();
-            room -= subjects.len();
-            open(session, name(session.account()), subjects)
-        }
-    });
-    Page {
-        total,
-        entries: entries.collect(),
-    }
-}
-
-fn open(s: &Session, account: &str, subjects: Vec<String>) -> Connection {
-    Connection {
-        cid: s.cid,
-        address: s.address,
-        since_ns: s.since.as_nanos(),
-        active_ns: s.active.as_nanos(),
-        end: None,
-        pending_bytes: s.out.len(),
-        traffic: s.traffic,
-        subscriptions: s.subs.len(),
-        name: s.options.name.clone(),
-        lang: s.options.lang.clone(),
-        version: s.options.version.clone(),
-        user: s.user().map(Into::into),
-        account: account.into(),
-        tls: s.secured,
-        subjects,
-    }
-}
-
-fn closed(c: &ClosedConnection, account: &str) -> Connection {
-    Connection {
-        cid: c.cid,
-        address: c.address,
-        since_ns: c.since.as_nanos(),
-        active_ns: c.active.as_nanos(),
-        end: Some((c.stop.as_nanos(), c.reason)),
-        pending_bytes: 0,
-        traffic: c.traffic,
-        subscriptions: c.subscriptions,
-        name: c.name.to_string(),
-        lang: c.lang.to_string(),
-        version: c.version.to_string(),
-        user: c.user.as_deref().map(Into::into),
-        account: account.into(),
-        tls: c.tls,
-        subjects: Vec::new(),
-    }
-}
-
 /// A client's subscription, as a report lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
@@ -212,12 +69,52 @@ pub(crate) struct Subscription {
     pub(crate) max: u64,
 }
 
-/// Lists the subscriptions of all clients for the monitor, or only the subscriptions that match the subject
-/// in `query`.
-pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
-    if !query.subscriptions {
-        return Page::default();
+/// A place in the list of subscriptions, at which the loop continues the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SubscriptionsAt {
+    /// The place in the table of connections, or, in a list of the subscriptions that match a subject, the
+    /// number of matches that the loop has seen.
+    at: usize,
+    /// The number of subscriptions between that place and the first one of the page.
+    skip: usize,
+    /// The number of subscriptions that the page still lacks.
+    room: usize,
+}
+
+impl SubscriptionsAt {
+    /// Returns the place at which the list of this query begins.
+    pub(crate) const fn first(query: &Query) -> Self {
+        Self {
+            at: 0,
+            skip: query.offset,
+            room: query.limit,
+        }
     }
+
+    /// Returns how many of the next `len` subscriptions stand before the page, and how many are on it.
+    fn pass(&mut self, len: usize) -> (usize, usize) {
+        let skipped = self.skip.min(len);
+        self.skip -= skipped;
+        let taken = self.room.min(len - skipped);
+        self.room -= taken;
+        (skipped, taken)
+    }
+}
+
+/// A part of the list of subscriptions.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    /// The subscriptions of this part that are on the page.
+    pub(crate) entries: Vec<Subscription>,
+    /// The number of subscriptions that the loop has seen in this part.
+    pub(crate) counted: usize,
+    /// The place at which the loop continues; `None` if it has seen all.
+    pub(crate) next: Option<SubscriptionsAt>,
+}
+
+/// Lists a part of the subscriptions of all clients for the monitor, or only of the subscriptions that match
+/// the subject in `query`, from the place `from` on.
+pub(super) fn subscriptions(node: &Node, query: &Query, from: SubscriptionsAt) -> Subscriptions {
     let name = |account| node.settings().account_name(account);
     let of = |account: &Account| query.is_of_account(name(*account));
     let entry = |s: ClientSubscription<'_>| Subscription {
@@ -229,42 +126,45 @@ pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
         delivered: s.delivered,
         max: s.max,
     };
-    match &query.test {
+    let (mut next, mut counted) = (from, 0);
+    let mut keys: Vec<SubKey> = Vec::new();
+    let is_last = match &query.test {
         Some(subject) => {
             let accounts = [Account::Global, Account::System].into_iter().filter(of);
-            let found = accounts.flat_map(|of| node.subscriptions_to(of, subject.as_bytes()));
-            let all: Vec<SubKey> = found.collect();
-            let page = all.iter().skip(query.offset).take(query.limit);
-            let entries = page.map(|key| entry(node.client_subscription(*key)));
-            Page {
-                total: all.len(),
-                entries: entries.collect(),
+            let (mut skip, mut seen) = (from.at, 0);
+            for account in accounts {
+                let room = LOOKED - seen;
+                let (found, all) =
+                    node.subscriptions_to(account, subject.as_bytes(), skip, room);
+                seen += room.min(all.saturating_sub(skip));
+                skip = skip.saturating_sub(all);
+                counted += found.len();
+                let (skipped, taken) = next.pass(found.len());
+                keys.extend(found.into_iter().skip(skipped).take(taken));
             }
+            next.at += seen;
+            seen < LOOKED
         }
         None => {
             // The loop skips whole connections before the page, so that it does not walk over all their
             // subscriptions.
-            let mut before = query.offset;
-            let mut keys: Vec<SubKey> = Vec::new();
-            let sessions = || node.sessions().filter(|s| of(&s.account()));
-            for session in sessions() {
+            let sessions = node.sessions_at(from.at..from.at + LOOKED);
+            for (_, session) in sessions.filter(|(_, s)| of(&s.account())) {
                 let len = session.subs.len();
-                let skipped = before.min(len);
-                before -= skipped;
-                let rest = session.subs.values().skip(skipped);
-                keys.extend(rest.take(query.limit - keys.len()));
-                if keys.len() == query.limit {
-                    break;
-                }
+                counted += len;
+                let (skipped, taken) = next.pass(len);
+                keys.extend(session.subs.values().skip(skipped).take(taken));
             }
-            let entries = keys
-                .into_iter()
-                .map(|key| entry(node.client_subscription(key)));
-            Page {
-                total: sessions().map(|s| s.subs.len()).sum(),
-                entries: entries.collect(),
-            }
+            next.at += LOOKED;
+            next.at >= node.slots()
         }
+    };
+    let entries = keys.into_iter();
+    let entries = entries.map(|key| entry(node.client_subscription(key)));
+    Subscriptions {
+        entries: entries.collect(),
+        counted,
+        next: (!is_last).then_some(next),
     }
 }
 
@@ -279,8 +179,9 @@ pub(crate) struct AccountFigures {
     pub(crate) traffic: Traffic,
 }
 
-/// Gathers the figures of the accounts for a report.
-pub(super) fn accounts(node: &Node) -> Vec<AccountFigures> {
+/// Gathers the figures of the accounts over a part of the connections, from the place `from` in their table
+/// on. Also returns the place at which the loop continues; `None` if it has seen all.
+pub(super) fn accounts(node: &Node, from: usize) -> ([AccountFigures; 2], Option<usize>) {
     let mut all = [Account::Global, Account::System].map(|account| AccountFigures {
         account,
         name: node.settings().account_name(account).into(),
@@ -288,19 +189,34 @@ pub(super) fn accounts(node: &Node) -> Vec<AccountFigures> {
         subscriptions: 0,
         traffic: Traffic::default(),
     });
-    for session in node.sessions() {
+    let end = from + LOOKED;
+    for (_, session) in node.sessions_at(from..end) {
         let of = &mut all[usize::from(session.account() == Account::System)];
         of.connections += 1;
         of.subscriptions += session.subs.len();
-        of.traffic.in_msgs += session.traffic.in_msgs;
-        of.traffic.in_bytes += session.traffic.in_bytes;
-        of.traffic.out_msgs += session.traffic.out_msgs;
-        of.traffic.out_bytes += session.traffic.out_bytes;
+        of.add(session.traffic);
     }
-    all.into()
+    (all, (end < node.slots()).then_some(end))
 }
 
-fn text(bytes: &[u8]) -> String {
+impl AccountFigures {
+    /// Adds the figures of another part of the connections.
+    pub(super) fn and(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.subscriptions += other.subscriptions;
+        self.add(other.traffic);
+    }
+
+    const fn add(&mut self, traffic: Traffic) {
+        self.traffic.in_msgs += traffic.in_msgs;
+        self.traffic.in_bytes += traffic.in_bytes;
+        self.traffic.out_msgs += traffic.out_msgs;
+        self.traffic.out_bytes += traffic.out_bytes;
+    }
+}
+
+/// Makes a text of bytes that a client chose, for a list.
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -309,7 +225,8 @@ mod tests {
     use tidegate::Time;
     use tidegate_nats::connect::Info;
 
-    use super::super::query::{List, PAGE_MAX, State};
+    use super::super::gather::{Gather, Listed, Part, answer};
+    use super::super::query::{List, PAGE_MAX, Sort, State};
     use super::*;
     use crate::config::Settings;
     use crate::party::ClientKey;
@@ -324,6 +241,15 @@ mod tests {
     fn end(node: &mut Node, at: u64, key: ClientKey) {
         node.handle_closed(Time::from_nanos(at), key, CloseReason::ClientClosed);
         while node.poll_closed().is_some() {}
+    }
+
+    /// Gathers the lists of a query from their parts.
+    fn listed(node: &Node, query: &Query) -> Listed {
+        let mut gather = Gather::new(query);
+        while let Some(ask) = gather.next_ask() {
+            gather.take(answer(node, NOW, &ask));
+        }
+        gather.finish()
     }
 
     fn numbers(page: &Page<Connection>) -> Vec<u64> {
@@ -352,7 +278,7 @@ mod tests {
                 limit,
                 ..Query::new(List::Connections)
             };
-            connections(&node, &query)
+            listed(&node, &query).connections
         };
         assert_eq!(numbers(&list(State::Open, 0, PAGE_MAX)), [2, 4]);
         let closed = list(State::Closed, 0, PAGE_MAX);
@@ -368,12 +294,12 @@ mod tests {
             cid: Some(3),
             ..Query::new(List::Connections)
         };
-        assert_eq!(numbers(&connections(&node, &one)), [3]);
+        assert_eq!(numbers(&listed(&node, &one).connections), [3]);
         let other = Query {
             account: Some("other".into()),
             ..one
         };
-        assert_eq!(connections(&node, &other).total, 0);
+        assert_eq!(listed(&node, &other).connections.total, 0);
     }
 
     #[test]
@@ -390,7 +316,7 @@ mod tests {
                 search: search.map(Into::into),
                 ..Query::new(List::Connections)
             };
-            connections(&node, &query)
+            listed(&node, &query).connections
         };
         assert_eq!(numbers(&list(Sort::MsgsFrom, 0, 9, None)), [2, 3, 1]);
         assert_eq!(numbers(&list(Sort::MsgsFrom, 1, 1, None)), [3]);
@@ -400,6 +326,68 @@ mod tests {
         assert_eq!(found.total, found.entries.len());
         assert!(!found.entries.is_empty());
         assert_eq!(list(Sort::Cid, 0, 9, Some("nothing has this")).total, 0);
+    }
+
+    #[test]
+    fn a_long_list_comes_in_parts_of_bounded_length() {
+        const CLIENTS: u64 = 3000;
+        let mut node = node();
+        for n in 0..CLIENTS {
+            let key = client(&mut node, NOW);
+            if n % 3 == 0 {
+                say(&mut node, NOW, key, "SUB a.b 1\r\nSUB a.* 2\r\n");
+            }
+        }
+        let ask = |query: Query| {
+            let mut gather = Gather::new(&query);
+            let mut parts = 0;
+            while let Some(ask) = gather.next_ask() {
+                let part = answer(&node, NOW, &ask);
+                let len = match &part {
+                    Part::Connections(looked) => looked.found.len(),
+                    Part::ConnectionsOf(described, _) => described.len(),
+                    Part::Subscriptions(part) => part.entries.len(),
+                    Part::Accounts(figures, _) => figures.iter().map(|f| f.connections).sum(),
+                    other => panic!("{other:?}"),
+                };
+                assert!(len <= LOOKED, "{len}");
+                gather.take(part);
+                parts += 1;
+            }
+            (gather.finish(), parts)
+        };
+        let (listed, parts) = ask(Query {
+            sort: Sort::Subscriptions,
+            offset: 990,
+            limit: 20,
+            subscriptions: true,
+            ..Query::new(List::Connections)
+        });
+        assert!(parts >= 4, "{parts}");
+        let page = &listed.connections;
+        // Every third client has subscriptions, so 1,000 clients stand before the others.
+        let first = (990..1000).map(|n| 3 * n + 1);
+        let wanted: Vec<u64> = first.chain([2, 3, 5, 6, 8, 9, 11, 12, 14, 15]).collect();
+        assert_eq!((numbers(page), page.total), (wanted, CLIENTS as usize));
+        let subjects: usize = page.entries.iter().map(|c| c.subjects.len()).sum();
+        assert_eq!(subjects, 20);
+        for test in [None, Some("a.b".to_owned())] {
+            let query = Query {
+                subscriptions: true,
+                test,
+                offset: 1990,
+                limit: 50,
+                ..Query::new(List::Subscriptions)
+            };
+            let (listed, parts) = ask(query);
+            let page = &listed.subscriptions;
+            assert_eq!((page.entries.len(), page.total), (10, 2000));
+            assert!(parts >= 2, "{parts}");
+        }
+        let (listed, parts) = ask(Query::new(List::Accounts));
+        let global = &listed.accounts[0];
+        assert_eq!((global.connections, global.subscriptions), (3000, 2000));
+        assert!(parts >= 3, "{parts}");
     }
 
     #[test]
@@ -417,7 +405,7 @@ mod tests {
                 limit,
                 ..Query::new(List::Subscriptions)
             };
-            subscriptions(&node, &query)
+            listed(&node, &query).subscriptions
         };
         let all = list(None, 0, PAGE_MAX);
         assert_eq!((all.total, all.entries.len()), (3, 3));

@@ -1,8 +1,6 @@
 //! Defines the parameters by which a reader of the monitor or a client of the system account requests a
 //! report.
 
-use super::details::{Part, Place};
-
 /// The greatest number of entries of a list in one report, and the default if the request names no number.
 /// nats-server has the same bound.
 pub(crate) const PAGE_MAX: usize = 1024;
@@ -15,6 +13,7 @@ pub(crate) enum List {
     Connections,
     Subscriptions,
     Streams,
+    Consumers,
     Accounts,
 }
 
@@ -56,6 +55,23 @@ pub(crate) enum Sort {
     Idle,
 }
 
+/// The figure by which the reader wants a list of streams or consumers in order. Names go up; all figures go
+/// down, so that the largest come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Name,
+    /// The messages, the bytes, the consumers and the time of the last message of a stream.
+    Messages,
+    Bytes,
+    Consumers,
+    Last,
+    /// The messages that a consumer has not delivered, that it delivered without an acknowledgement, and
+    /// that it delivered again.
+    Pending,
+    AckPending,
+    Redelivered,
+}
+
 /// The parameters of a request for a report, by which the event loop gathers the figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
@@ -76,7 +92,8 @@ pub(crate) struct Query {
     /// The order of the connections in the list.
     pub(crate) sort: Sort,
     /// The text that each listed connection has in its name, its user or its address, and each listed stream
-    /// in its name; `None` lists all. Upper and lower case differ.
+    /// in its name, and each listed consumer in its name or the name of its stream; `None` lists all. Upper
+    /// and lower case differ.
     pub(crate) search: Option<String>,
     /// The name of the account that the reader wants figures of; `None` lets the report cover all accounts.
     pub(crate) account: Option<String>,
@@ -87,8 +104,10 @@ pub(crate) struct Query {
     pub(crate) accounts: bool,
     pub(crate) streams: bool,
     pub(crate) consumers: bool,
-    /// The place at which the loop continues the list of streams, for a further part of a report on streams.
-    pub(crate) place: Option<Place>,
+    /// The order of the streams or consumers; `None` lists streams by their names.
+    pub(crate) by: Option<By>,
+    /// The name of the stream that has the listed consumers; `None` lists those of all streams.
+    pub(crate) stream: Option<String>,
     /// The message that the reader wants explained; `None` if it asks for something else.
     pub(crate) message: Option<Message>,
 }
@@ -122,7 +141,8 @@ impl Query {
             accounts: false,
             streams: false,
             consumers: false,
-            place: None,
+            by: None,
+            stream: None,
             message: None,
         }
     }
@@ -143,17 +163,9 @@ impl Query {
         }
     }
 
-    /// Makes the request for the part of the list of streams that follows the parts so far; `None` if the
-    /// list is complete. Takes the place of the next part out of `so_far`.
-    pub(crate) fn rest(&self, so_far: &mut Part) -> Option<Self> {
-        let place = so_far.next.take()?;
-        Some(Self {
-            limit: PAGE_MAX
-                .min(self.limit)
-                .saturating_sub(so_far.streams.len()),
-            place: Some(place),
-            ..self.clone()
-        })
+    /// Returns the figure by which the reader wants streams or consumers in order, by default their names.
+    pub(super) fn by(&self) -> By {
+        self.by.unwrap_or(By::Name)
     }
 
     /// Returns whether the event loop must describe each stream for the report.
