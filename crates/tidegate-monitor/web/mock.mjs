@@ -81,11 +81,19 @@ export function figures(path, query, now, wall) {
       names[3] = "<img src=x onerror=alert(1)>\u202egnp";
       const found = names.filter((n) => n.includes(query.get("search") ?? ""));
       const page = found.slice(Number(query.get("offset") ?? 0)).slice(0, Number(query.get("limit") ?? 1024));
-      return { streams: names.length, consumers: 31, account_details: [{ stream_detail: page.map((name, i) => ({
+      return { streams: names.length, consumers: 31, found: found.length, account_details: [{ stream_detail: page.map((name, i) => ({
         name, config: { subjects: [`orders.${i}.>`], num_replicas: 3 }, cluster: { leader: "n1" },
         state: { messages: 7_000_000 - i, bytes: 6.1e9, first_seq: 1, last_seq: 7_000_000, consumer_count: 2 },
-        consumer_detail: query.get("consumers") ? [{ name: "billing", config: { durable_name: "billing", filter_subject: "orders.*.new" }, num_pending: 40, num_ack_pending: 7, num_redelivered: 1, ack_floor: { stream_seq: 6_999_000 } }] : undefined,
       })) }] };
+    }
+    case "/consumerz": {
+      const all = Array.from({ length: 240 }, (_, i) => ({ name: i % 2 ? "audit" : "billing", stream_name: `ORDERS_${String(i >> 1).padStart(3, "0")}`,
+        config: { durable_name: "billing", filter_subject: "orders.*.new" }, num_pending: i, num_ack_pending: 7, num_redelivered: 1, ack_floor: { stream_seq: 6_999_000 } }));
+      const stream = query.get("stream");
+      const found = all.filter((c) => (stream ? c.stream_name === stream : true) && `${c.name} ${c.stream_name}`.includes(query.get("search") ?? ""));
+      if (query.get("sort") === "pending") found.reverse();
+      const offset = Number(query.get("offset") ?? 0);
+      return { total: found.length, offset, consumers: found.slice(offset, offset + Number(query.get("limit") ?? 1024)) };
     }
     case "/connz": {
       const all = Array.from({ length: 1204 }, (_, i) => ({ cid: i + 4, name: `worker-${i}`, ip: "10.0.0.7", port: 40_000 + i, lang: "go", version: "1.48.0",

@@ -75,9 +75,11 @@ test("the server's search and pages are used", { skip }, async () => {
   await page.evaluate("[...document.querySelectorAll('button')].find((b) => b.textContent === 'Next').click()");
   await page.shows("51 to 100 of 120");
   await page.evaluate("(() => { const s = document.querySelector('input[type=search]'); s.value = '_119'; s.dispatchEvent(new Event('input')); })()");
-  await page.shows("1 to 1 that match");
+  await page.shows("1 to 1 of 1");
+  await page.shows("1 to 50 of 240");
   await page.evaluate("document.querySelector('button.link').click()");
-  await page.shows("billing");
+  await page.shows("Consumers of ORDERS_119");
+  await page.shows("1 to 2 of 2");
 });
 
 test("a view stops, zooms by key, links to a moment and goes on", { skip }, async () => {

@@ -6,6 +6,8 @@ import { ask } from "./source.js";
 
 const PAGE = 50;
 const EVERY_MS = 5000;
+// A list rests this many times as long as its answer took, so that long lists cost the server little.
+const REST = 20;
 
 // A list with a search, pages and its own requests: `columns` and `rows` make the table of an answer; `path`
 // makes the request for the state {search, offset, sort, ...}.
@@ -42,8 +44,10 @@ class List {
   // Loads the page again. A later load makes an earlier one void.
   async load() {
     const turn = (this.turn = (this.turn ?? 0) + 1);
+    const asked = performance.now();
     try {
       const answer = await ask(this.path(this.state));
+      this.took = performance.now() - asked;
       if (turn === this.turn) this.show(answer);
     } catch (e) {
       if (turn === this.turn) say(this.found, `The list could not be read: ${e.message}.`);
@@ -66,7 +70,8 @@ class List {
   // Loads again from time to time, but not while the user is in the table.
   refresh(paused) {
     const now = performance.now();
-    if (paused || document.hidden || now - (this.loaded ?? -Infinity) < EVERY_MS || this.at.contains(document.activeElement)) return;
+    const rest = Math.max(EVERY_MS, REST * (this.took ?? 0));
+    if (paused || document.hidden || now - (this.loaded ?? -Infinity) < rest || this.at.contains(document.activeElement)) return;
     this.loaded = now;
     this.load();
   }
@@ -74,49 +79,44 @@ class List {
 
 const param = (values) => new URLSearchParams(Object.entries(values).filter(([, v]) => v !== "" && v !== undefined)).toString();
 
-export function streams(view) {
-  const one = el("div", { "aria-live": "polite" });
-  const details = (name) => async () => {
-    one.replaceChildren(el("p", null, `The page asks for the consumers of ${name}.`));
-    try {
-      // The search may find longer names as well, and the wanted one is then not far.
-      const answer = await ask(`jsz?${param({ consumers: 1, search: name, limit: 20 })}`);
-      const found = detailsOf(answer).find((s) => s.name === name);
-      one.replaceChildren(found ? consumers(found) : el("p", null, `The stream ${name} is gone, or too many names contain its own.`));
-    } catch (e) {
-      one.replaceChildren(el("p", null, `The consumers could not be read: ${e.message}.`));
-    }
-    one.querySelector("h3")?.focus();
-  };
+export function streams() {
   const list = new List({
     label: "Streams", searchLabel: "Name contains",
-    path: ({ search, offset }) => `jsz?${param({ streams: 1, limit: PAGE, offset, search })}`,
+    choices: [{ name: "sort", label: "Sort by", options: [["name", "name"], ["messages", "messages"], ["bytes", "size"], ["consumers", "consumers"], ["last", "last message"]] }],
+    path: ({ search, offset, sort }) => `jsz?${param({ streams: 1, limit: PAGE, offset, sort, search })}`,
     columns: [{ title: "stream", wide: true }, { title: "subjects", wide: true }, { title: "messages", number: true }, { title: "size", number: true },
       { title: "first", number: true }, { title: "last", number: true }, { title: "consumers", number: true }, { title: "leader" }, { title: "copies", number: true }],
-    rows: (answer) => detailsOf(answer).map((s) => [
-      el("button", { type: "button", class: "link", onclick: details(s.name) }, s.name),
+    rows: (answer) => (answer.account_details?.[0]?.stream_detail ?? []).map((s) => [
+      el("button", { type: "button", class: "link", title: "shows its consumers", onclick: () => only(s.name) }, s.name),
       (s.config?.subjects ?? []).join(", ") || (s.config?.mirror ? `mirror of ${s.config.mirror.name}` : ""),
       whole(s.state?.messages), bytes(s.state?.bytes), whole(s.state?.first_seq), whole(s.state?.last_seq),
       whole(s.state?.consumer_count), s.cluster?.leader ?? "", whole(s.config?.num_replicas)]),
-    total: (answer, { search }) => (search ? undefined : answer.streams),
-    note: "In the order of their names",
+    total: (answer) => answer.found,
   });
-  return {
-    node: el("section", { "aria-labelledby": "title" }, el("h2", { id: "title" }, "Streams and consumers"), list.node, one),
-    update: (source) => list.refresh(source.paused),
+  const consumers = new List({
+    label: "Consumers", searchLabel: "Consumer or stream contains",
+    choices: [{ name: "sort", label: "Sort by", options: [["name", "stream and name"], ["pending", "not delivered"], ["ack_pending", "not acknowledged"], ["redelivered", "redelivered"]] }],
+    path: ({ search, offset, sort, stream }) => `consumerz?${param({ limit: PAGE, offset, sort, search, stream })}`,
+    columns: [{ title: "consumer", wide: true }, { title: "stream", wide: true }, { title: "life" }, { title: "kind" }, { title: "filter" }, { title: "not delivered", number: true },
+      { title: "not acknowledged", number: true }, { title: "redelivered", number: true }, { title: "acknowledged up to", number: true }],
+    rows: (answer) => (answer.consumers ?? []).map((c) => [c.name, c.stream_name, c.config?.durable_name ? "durable" : "ephemeral",
+      c.config?.deliver_subject ? "push" : "pull", c.config?.filter_subject ?? (c.config?.filter_subjects ?? []).join(", "),
+      whole(c.num_pending), whole(c.num_ack_pending), whole(c.num_redelivered), whole(c.ack_floor?.stream_seq)]),
+    total: (answer) => answer.total,
+  });
+  const title = el("h3", { tabindex: "-1" }, "Consumers");
+  const all = el("button", { type: "button", hidden: true, onclick: () => only(undefined) }, "Consumers of all streams");
+  const only = (stream) => {
+    say(title, stream === undefined ? "Consumers" : `Consumers of ${stream}`);
+    all.hidden = stream === undefined;
+    consumers.set({ stream, offset: 0 });
+    title.focus();
   };
-}
-
-const detailsOf = (answer) => answer.account_details?.[0]?.stream_detail ?? [];
-
-function consumers(stream) {
-  const rows = (stream.consumer_detail ?? []).map((c) => [c.name, c.config?.durable_name ? "durable" : "ephemeral",
-    c.config?.deliver_subject ? "push" : "pull", c.config?.filter_subject ?? (c.config?.filter_subjects ?? []).join(", "),
-    whole(c.num_pending), whole(c.num_ack_pending), whole(c.num_redelivered), whole(c.ack_floor?.stream_seq)]);
-  return el("div", null, el("h3", { tabindex: "-1" }, `Consumers of ${stream.name}`),
-    table(`Consumers of ${stream.name}`, [{ title: "consumer", wide: true }, { title: "life" }, { title: "kind" }, { title: "filter" },
-      { title: "not delivered", number: true }, { title: "not acknowledged", number: true }, { title: "redelivered", number: true },
-      { title: "acknowledged up to", number: true }], rows, "the stream has no consumer"));
+  return {
+    node: el("section", { "aria-labelledby": "title" }, el("h2", { id: "title" }, "Streams and consumers"),
+      el("h3", null, "Streams"), list.node, title, el("p", null, all), consumers.node),
+    update: (source) => { list.refresh(source.paused); consumers.refresh(source.paused); },
+  };
 }
 
 export function connections() {
