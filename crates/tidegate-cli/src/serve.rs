@@ -638,6 +638,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         base: settings.http_base_path.clone(),
         dashboard: settings.dashboard,
         dashboard_hosts: settings.dashboard_hosts.clone(),
+        message_token: settings.message_token.clone(),
     };
     let server = Server::bind(settings)?;
     tracing::info!("Starting tidegate {}", env!("CARGO_PKG_VERSION"));

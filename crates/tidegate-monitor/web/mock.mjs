@@ -60,7 +60,7 @@ export function figures(path, query, now, wall) {
         boundary("log_syncs", "commands", true, now, seconds, 6), boundary("entries", "commands", true, now, seconds, 0.1),
         boundary("socket_writes", "messages", false, now, seconds, 0.2), boundary("flow_acks", "messages", false, now, seconds, 0.05)] };
     case "/overview":
-      return { ...frame, server_name: "n1", server_id: "ID", version: "0.1.1", cores: 2, behind: null, max_connections: 65536, connections: 1204,
+      return { ...frame, server_name: "n1", server_id: "ID", version: "0.1.1", shows_messages: true, cores: 2, behind: null, max_connections: 65536, connections: 1204,
         subscriptions: 5310, memory_bytes: 131e6, used_bytes: 9.1e9, storage_bytes: 8.8e9, waiting_bytes: 18_000, ack_ns: { p50: 1.9e6, p99: 6.3e6, count: 61_204, span_ms: 10_000 },
         turn_cpu_ns: { p50: 31_000, p99: 420_000 }, disk: { free_bytes: 31e9, total_bytes: 252e9, full_in_s: 10_900 },
         alarms: [{ level: "critical", text: "n3 is not connected" }, { level: "warning", text: "disk full in 3 h at this rate" }, { level: "warning", text: "n2 lags 14 s" }],
@@ -102,6 +102,15 @@ export function figures(path, query, now, wall) {
       const offset = Number(query.get("offset") ?? 0);
       return { total: found.length, offset, connections: found.slice(offset, offset + Number(query.get("limit") ?? 1024)) };
     }
+    case "/messages": {
+      const before = Number(query.get("before") ?? 101);
+      const from = Number(query.get("seq") ?? Math.max(before - Number(query.get("limit") ?? 20), 1));
+      const seqs = Array.from({ length: Number(query.get("limit") ?? 20) }, (_, i) => from + i).filter((n) => n <= 100);
+      return { stream: query.get("stream"), first_seq: 1, last_seq: 100, looked: 100, complete: true, older: from > 1 ? from : null, newer: from + seqs.length <= 100 ? from + seqs.length : null,
+        messages: seqs.map((seq) => ({ seq, time: "2026-11-27T08:00:00.123Z", subject: seq === 99 ? "<img src=x onerror=alert(1)>" : "orders.7.new", bytes: 90, body_bytes: 60,
+          headers: seq % 3 === 0 ? { text: "NATS/1.0\r\nNats-Msg-Id: 7\r\n\r\n", cut: false } : null,
+          body: seq === 100 ? { hex: "1b5b324a00ff68656c6c6f20776f726c6421", cut: false } : { text: `{"order":${seq},"note":"<script>alert(1)</script>"}`, cut: seq === 98 } })) };
+    }
     case "/subsz":
       return { total: 2, subscriptions_list: [{ subject: "orders.>", sid: "1", msgs: 12, cid: 4 }, { subject: "orders.*", qgroup: "q", sid: "2", msgs: 1200, cid: 5 }] };
     case "/routez":
@@ -126,6 +135,11 @@ export async function start(port = 0, uptimeS = 700) {
       return;
     }
     handle.requests += 1;
+    if (url.pathname === "/messages" && request.headers.authorization !== "Bearer a-token-of-the-mock") {
+      response.writeHead(401, { "content-type": "text/plain" });
+      response.end("wrong token");
+      return;
+    }
     const answer = handle.answer(url.pathname, url.searchParams);
     response.writeHead(answer === undefined ? 404 : 200, { "content-type": "application/json" });
     response.end(typeof answer === "string" ? answer : JSON.stringify(answer) ?? "no such path");

@@ -13,8 +13,8 @@ import { after, before, test } from "node:test";
 import { start } from "../mock.mjs";
 import { browser, installed } from "./chromium.mjs";
 
-const PAGES = ["overview", "boundaries", "streams", "connections", "cluster"];
-const TITLES = { overview: "Overview", boundaries: "Boundaries", streams: "Streams and consumers", connections: "Connections and subscriptions", cluster: "Cluster" };
+const PAGES = ["overview", "boundaries", "streams", "messages", "connections", "cluster"];
+const TITLES = { overview: "Overview", boundaries: "Boundaries", streams: "Streams and consumers", messages: "Messages", connections: "Connections and subscriptions", cluster: "Cluster" };
 const { TIDEGATE, PICTURES } = process.env;
 const skip = installed() ? false : "chromium is not installed";
 let page;
@@ -54,7 +54,7 @@ test("each page shows its figures at both schemes and widths, without a complain
       await page.shows("n1");
       await page.until("!document.body.innerText.includes('The page asks')");
       if (name === "overview" || name === "boundaries") await page.until("document.querySelectorAll('canvas').length >= 5");
-      else await page.until("document.querySelectorAll('tbody tr').length > 0");
+      else if (name !== "messages") await page.until("document.querySelectorAll('tbody tr').length > 0");
       const wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
       assert.ok(wide <= 0, `${name} is ${wide} pixels too wide at ${width}`);
       if (PICTURES) writeFileSync(join(PICTURES, `${name}-${width}-${scheme}.png`), await page.picture(true));
@@ -80,6 +80,23 @@ test("the server's search and pages are used", { skip }, async () => {
   await page.evaluate("document.querySelector('button.link').click()");
   await page.shows("Consumers of ORDERS_119");
   await page.shows("1 to 2 of 2");
+});
+
+test("messages are read with the token alone, and stay text", { skip }, async () => {
+  await page.open(`${mock.url}/dashboard#/messages/ORDERS`);
+  const fill = (at, text) => page.evaluate(`(() => { document.querySelectorAll("form.tools input")[${at}].value = ${JSON.stringify(text)}; })()`);
+  const click = (text) => page.evaluate(`[...document.querySelectorAll('button')].find((b) => b.textContent === ${JSON.stringify(text)}).click()`);
+  await click("Read");
+  await page.shows("The token is missing or wrong");
+  await fill(0, "a-token-of-the-mock");
+  await click("Read");
+  await page.shows("ORDERS: 81 to 100; the stream has 1 to 100.");
+  await page.shows("<img src=x onerror=alert(1)>");
+  await page.shows("000000  1b 5b 32 4a 00 ff");
+  assert.equal(await page.evaluate("document.images.length + document.querySelectorAll('main script').length"), 0);
+  await click("Older");
+  await page.shows("ORDERS: 61 to 80");
+  assert.ok(!(await page.evaluate("location.href + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)")).includes("a-token"));
 });
 
 test("a view stops, zooms by key, links to a moment and goes on", { skip }, async () => {

@@ -79,7 +79,7 @@ class List {
 
 const param = (values) => new URLSearchParams(Object.entries(values).filter(([, v]) => v !== "" && v !== undefined)).toString();
 
-export function streams() {
+export function streams(view) {
   const list = new List({
     label: "Streams", searchLabel: "Name contains",
     choices: [{ name: "sort", label: "Sort by", options: [["name", "name"], ["messages", "messages"], ["bytes", "size"], ["consumers", "consumers"], ["last", "last message"]] }],
@@ -105,16 +105,18 @@ export function streams() {
     total: (answer) => answer.total,
   });
   const title = el("h3", { tabindex: "-1" }, "Consumers");
+  const read = el("a", { hidden: true }, "Read its messages");
   const all = el("button", { type: "button", hidden: true, onclick: () => only(undefined) }, "Consumers of all streams");
   const only = (stream) => {
     say(title, stream === undefined ? "Consumers" : `Consumers of ${stream}`);
-    all.hidden = stream === undefined;
+    all.hidden = read.hidden = stream === undefined;
+    read.href = view.link({ page: "messages", part: stream ?? "" });
     consumers.set({ stream, offset: 0 });
     title.focus();
   };
   return {
     node: el("section", { "aria-labelledby": "title" }, el("h2", { id: "title" }, "Streams and consumers"),
-      el("h3", null, "Streams"), list.node, title, el("p", null, all), consumers.node),
+      el("h3", null, "Streams"), list.node, title, el("p", null, all, " ", read), consumers.node),
     update: (source) => { list.refresh(source.paused); consumers.refresh(source.paused); },
   };
 }

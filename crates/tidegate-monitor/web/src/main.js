@@ -5,12 +5,13 @@ import { boundaries } from "./boundaries.js";
 import { el, say } from "./dom.js";
 import { clock } from "./format.js";
 import { cluster, connections, streams } from "./lists.js";
+import { messages } from "./messages.js";
 import { PAGES, SPAN, parse, write } from "./moment.js";
 import { overview } from "./overview.js";
 import { Source } from "./source.js";
 
-const PAGE = { overview, boundaries, streams, connections, cluster };
-const TITLES = { overview: "Overview", boundaries: "Boundaries", streams: "Streams", connections: "Connections", cluster: "Cluster" };
+const PAGE = { overview, boundaries, streams, messages, connections, cluster };
+const TITLES = { overview: "Overview", boundaries: "Boundaries", streams: "Streams", messages: "Messages", connections: "Connections", cluster: "Cluster" };
 
 const content = document.getElementById("content");
 const notes = document.getElementById("notes");
@@ -182,7 +183,7 @@ document.getElementById("head").append(name, menu, tools, el("p", { class: "show
 notes.append(trouble, failed, events, alarms);
 trouble.hidden = failed.hidden = true;
 document.getElementById("foot").append(
-  el("p", null, "The page only shows; it changes nothing and reads no message. What each figure means: docs/dashboard.md. "
+  el("p", null, "The page only shows; it changes nothing, and reads messages only with the operator's token. What each figure means: docs/dashboard.md. "
     + `Times are those of this browser's zone. It shows ${SPAN / 60} minutes at first and keeps ten.`));
 guarded(show);
 // A link to a moment first loads the history once, and then stops.

@@ -3,7 +3,7 @@
 // `at` is the wall-clock time, in milliseconds, at which a zoomed view ends, and `span` its length in seconds.
 // A view without `at` is live.
 
-export const PAGES = ["overview", "boundaries", "streams", "connections", "cluster"];
+export const PAGES = ["overview", "boundaries", "streams", "messages", "connections", "cluster"];
 export const SPAN = 300;
 const SPANS = [5, 600];
 

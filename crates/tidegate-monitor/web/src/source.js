@@ -12,9 +12,10 @@ const RETRY_MAX_MS = 5000;
 const PATIENCE_MS = 8000;
 const CLOCK_MOVED_MS = 2000;
 
-// Asks for one path beside the page. Throws an error with a text for people.
-export async function ask(path) {
-  const request = () => fetch(path, { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(PATIENCE_MS) });
+// Asks for one path beside the page, with further headers if there are any. Throws an error with a text for
+// people.
+export async function ask(path, headers) {
+  const request = () => fetch(path, { headers, cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(PATIENCE_MS) });
   let response;
   try {
     // The server closes each connection after a minute. A request that meets this end gets a second try.

@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { bytes, duration, fit, regret, short, size, span } from "../src/format.js";
 import { SAMPLES_MAX, gaps, join, rates } from "../src/history.js";
+import { dump } from "../src/messages.js";
 import { parse, write } from "../src/moment.js";
 
 test("numbers have three digits and a unit", () => {
@@ -13,6 +14,15 @@ test("numbers have three digits and a unit", () => {
   assert.deepEqual([5, 1500, 2e6, 3e9, 200e9].map(duration), ["5 ns", "1.50 µs", "2 ms", "3 s", "3 min"]);
   assert.deepEqual([14, 200, 10800, 200000].map(span), ["14 s", "3 min", "3 h", "2 d"]);
   assert.equal(size(18446744073709551615, "rows"), "no limit");
+});
+
+test("bytes are shown with their places and letters", () => {
+  const lines = dump(`1b5b${"61".repeat(15)}`).split("\n");
+  assert.deepEqual(lines, [
+    "000000  1b 5b 61 61 61 61 61 61 61 61 61 61 61 61 61 61  .[aaaaaaaaaaaaaa",
+    `000010  ${"61".padEnd(47)}  a`,
+  ]);
+  assert.equal(dump(""), "");
 });
 
 test("a missing figure is named as missing", () => {

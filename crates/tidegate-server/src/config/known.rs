@@ -130,6 +130,7 @@ pub static SETTINGS: &[Setting] = &[
     own("", &["controller"]),
     own("", &["dashboard"]),
     own("", &["dashboard_hosts"]),
+    own("", &["message_token"]),
     own("", &["insecure"]),
     own("", &["strict"]),
     idle("", &["trace"]),

@@ -9,6 +9,7 @@ mod cluster;
 mod cluster_tls;
 pub(crate) mod host_port;
 pub mod known;
+mod message_token;
 mod reading;
 mod remotes;
 mod streams;
@@ -32,6 +33,7 @@ pub use self::cluster::{
 };
 pub use self::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
 pub use self::host_port::{HostPort, HostPortError};
+pub use self::message_token::MessageToken;
 pub use self::reading::{Named, Report};
 pub use self::remotes::{Remote, RemoteTls};
 pub use self::tree::{Item, Map, Outside, SyntaxError, System, Value, read_nats, read_toml};
@@ -86,6 +88,8 @@ pub struct Settings {
     /// The names under which browsers reach the dashboard, besides addresses and `localhost`. The monitor
     /// refuses other names, because an attacker may make them lead to this server.
     pub dashboard_hosts: Vec<String>,
+    /// The token with which a reader of the monitor may read messages. `None` lets nobody read any.
+    pub message_token: Option<MessageToken>,
     /// The tags that the operator gives the server, in lower case. Streams and clients choose servers by
     /// them.
     pub tags: Vec<String>,
@@ -208,6 +212,7 @@ impl Default for Settings {
             http_base_path: String::new(),
             dashboard: None,
             dashboard_hosts: Vec::new(),
+            message_token: None,
             tags: Vec::new(),
             metadata: BTreeMap::new(),
             system_account: SYSTEM_ACCOUNT.into(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate_cluster::greeting::TAGS_BYTES_MAX;
 
+use super::MessageToken;
 use super::host_port::{HostPort, HostPortError};
 use super::known;
 use super::tree::{Item, Map, SyntaxError, Value};
@@ -261,6 +262,17 @@ pub(super) fn hosts(key: &str, item: &Item) -> Result<Vec<String>, SyntaxError> 
             "names of hosts, without schemes and ports",
         )),
     }
+}
+
+/// Reads the token with which readers of the monitor may read messages.
+pub(super) fn message_token(key: &str, item: &Item) -> Result<MessageToken, SyntaxError> {
+    MessageToken::new(&text(key, item)?).ok_or_else(|| {
+        wrong(
+            key,
+            item,
+            "a token of 16 to 256 printable ASCII characters without blanks",
+        )
+    })
 }
 
 /// Reads the tags of a server: a text, or a list of them. Turns them to lower case, as nats-server does.

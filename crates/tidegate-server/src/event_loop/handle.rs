@@ -11,6 +11,7 @@ use tidegate_monitor::Observed;
 use tidegate_nats::settings::Account;
 
 use super::report::Report;
+use super::report::browse::{Browse, Browsed};
 use super::report::gather::{Ask, Part};
 use super::report::query::Query;
 use crate::config::Settings;
@@ -30,6 +31,8 @@ pub(super) enum Command {
     Report(Box<Query>, SyncSender<Report>),
     /// Makes the loop answer with a part of a list.
     List(Ask, SyncSender<Part>),
+    /// Makes the loop look for messages of a stream for a reader.
+    Browse(Box<Browse>, SyncSender<Browsed>),
     /// Makes the loop read its boundaries for the monitor's samples.
     Observe(SyncSender<(Time, Vec<Observed>)>),
     /// Makes the loop give the questions of the system account's clients to this thread, which answers them.
@@ -103,6 +106,12 @@ impl Handle {
     /// that, it drops `to`.
     pub(crate) fn list(&self, ask: Ask, to: SyncSender<Part>) -> Result<(), Busy> {
         self.send(Command::List(ask, to))
+    }
+
+    /// Asks the event loop to look for messages of a stream, for a reader that browses them. The loop sends what
+    /// it finds through `to`. If the loop ends before that, it drops `to`.
+    pub(crate) fn browse(&self, browse: Browse, to: SyncSender<Browsed>) -> Result<(), Busy> {
+        self.send(Command::Browse(Box::new(browse), to))
     }
 
     /// Asks the event loop for the state of its boundaries, for the monitor's samples. The loop sends its

@@ -76,7 +76,7 @@ use self::recording::Recording;
 use self::remotes::RemoteOrigins;
 use self::replication::Replication;
 use self::report::boundaries::observe;
-use self::report::{Cluster, Report, Streams, gather};
+use self::report::{Cluster, Report, Streams, browse, gather};
 use self::socket::Socket;
 use self::system::SystemLink;
 use self::tls::PeerTls;
@@ -577,6 +577,9 @@ impl Server {
                 }
                 Command::List(ask, to) => {
                     let _ = to.try_send(gather::answer(&self.node, now, &ask));
+                }
+                Command::Browse(browse, to) => {
+                    let _ = to.try_send(browse::look(&self.node, self.store.as_ref(), &browse));
                 }
                 Command::Observe(to) => {
                     let observed = observe(&self.node, &self.flow, self.store.as_ref());

@@ -3,6 +3,7 @@
 
 mod best;
 pub(in crate::event_loop) mod boundaries;
+pub(crate) mod browse;
 mod connections;
 pub(crate) mod details;
 pub(crate) mod gather;

@@ -29,6 +29,7 @@ pub(super) const PATHS: &[&str] = &[
     "/accstatz",
     "/raftz",
     "/why",
+    "/messages",
     "/boundaries",
     "/overview",
     "/metrics",

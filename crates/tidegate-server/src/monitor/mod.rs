@@ -9,6 +9,7 @@ pub(crate) mod accounts;
 mod alarms;
 pub(crate) mod json;
 mod machine;
+mod messages;
 mod metrics;
 mod options;
 mod overview;
@@ -29,7 +30,8 @@ use std::time::{Duration, Instant, SystemTime};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT, CONNECTION, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -38,7 +40,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_monitor::page;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
-use self::options::Doors;
+use self::options::{Closed, Doors};
 pub use self::options::Options;
 use self::sampling::{Sampling, Wanted};
 use crate::event_loop::handle::{Busy, Handle};
@@ -64,6 +66,15 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The answer to a request for a dashboard that is off.
 const DASHBOARD_OFF: &str = "the dashboard is off: beyond this machine the operator turns it on with \
                              `dashboard: true` in the configuration or with --dashboard";
+
+/// The answer to a request for messages that the operator has not allowed.
+const MESSAGES_OFF: &str = "the monitor shows no messages: the operator allows it with `message_token` in the \
+                            configuration, and readers then send this token";
+/// The answer to a request for messages without the right token.
+const WRONG_TOKEN: &str = "expected the header `Authorization: Bearer TOKEN` with the `message_token` of the \
+                           server's configuration";
+/// The time that the monitor waits before it answers a wrong token.
+const WRONG_TOKEN_WAIT: Duration = Duration::from_millis(250);
 
 /// The running monitor. The monitor's thread ends once the owner drops this value, so that a stopping server
 /// leaves no thread.
@@ -113,13 +124,14 @@ impl Monitor {
             .spawn(move || {
                 let serving = async move {
                     let source = Source {
-                        sampling: Sampling::new(handle.clone()),
+                        sampling: Sampling::new(handle.clone(), doors.shows_messages()),
                         handle,
                         started,
                         base,
                         doors,
                         asked: Arc::default(),
                         asking: Arc::default(),
+                        reading: Arc::default(),
                         readers: Arc::new(Semaphore::new(READERS_MAX)),
                     };
                     if let Err(e) = serve(listener, source).await {
@@ -179,6 +191,8 @@ struct Source {
     /// The lock that a request holds while it waits for a report of the event loop, so that the loop makes
     /// one report at a time.
     asking: Arc<Mutex<()>>,
+    /// The lock that a request holds while it reads messages from the log.
+    reading: Arc<Mutex<()>>,
     /// A permit for each connection that the monitor may still accept.
     readers: Arc<Semaphore>,
 }
@@ -279,10 +293,57 @@ async fn route(request: &Request<Incoming>, source: &Source) -> Response<Full<By
         return plain(StatusCode::FORBIDDEN, &refusal.to_string());
     }
     source.asked.count(path);
+    if path == "/messages" {
+        return messages(request, source).await;
+    }
     match figures(path, request.uri().query().unwrap_or(""), source).await {
         Ok(response) => response,
         Err(message) => plain(StatusCode::BAD_REQUEST, &message),
     }
+}
+
+/// Makes the answer to a request for messages, if the request carries the token that the operator has set.
+async fn messages(request: &Request<Incoming>, source: &Source) -> Response<Full<Bytes>> {
+    match source.doors.check_messages(request.headers()) {
+        Ok(()) => {}
+        Err(Closed::Off) => return plain(StatusCode::FORBIDDEN, MESSAGES_OFF),
+        Err(Closed::Token) => {
+            // The wait bounds the guesses in a second, with the number of connections.
+            tokio::time::sleep(WRONG_TOKEN_WAIT).await;
+            let mut response = plain(StatusCode::UNAUTHORIZED, WRONG_TOKEN);
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+            return response;
+        }
+    }
+    let browse = match messages::parse(request.uri().query().unwrap_or("")) {
+        Ok(browse) => browse,
+        Err(message) => return plain(StatusCode::BAD_REQUEST, &message),
+    };
+    let mut looking = messages::Looking::new(browse);
+    let mut next = looking.first();
+    let page = loop {
+        let Some(browsed) = ask(source, |to| source.handle.browse(next, to)).await else {
+            return late();
+        };
+        match looking.take(browsed) {
+            messages::Step::On(browse) => next = browse,
+            messages::Step::Read(page) => break page,
+            messages::Step::Nothing(status, why) => {
+                let status = StatusCode::from_u16(status);
+                return plain(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), why);
+            }
+        }
+    };
+    // One answer at a time reads the log, so that many readers take bounded memory.
+    let _turn = source.reading.lock().await;
+    let Ok(body) = tokio::task::spawn_blocking(move || json::bytes(&page.read())).await else {
+        return plain(StatusCode::INTERNAL_SERVER_ERROR, "the monitor cannot answer");
+    };
+    let mut response = with_type(StatusCode::OK, "application/json", body);
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(CACHE_CONTROL, no_store);
+    response
 }
 
 /// Makes the answer to a request for the dashboard's page or one of its files.

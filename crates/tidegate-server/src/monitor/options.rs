@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-use hyper::header::{HOST, HeaderMap, HeaderName, ORIGIN, USER_AGENT};
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN, USER_AGENT};
 use tidegate_monitor::page::{self, Refusal};
+
+use crate::config::MessageToken;
 
 /// The settings of a [`Monitor`](super::Monitor).
 #[derive(Clone, Debug, Default)]
@@ -19,6 +21,8 @@ pub struct Options {
     pub dashboard: Option<bool>,
     /// The names under which browsers reach the dashboard, besides addresses and `localhost`.
     pub dashboard_hosts: Vec<String>,
+    /// The token with which a reader may read messages. `None` lets nobody read any.
+    pub message_token: Option<MessageToken>,
 }
 
 /// The rule by which a running monitor lets browsers in.
@@ -27,6 +31,16 @@ pub(super) struct Doors {
     pub(super) dashboard: bool,
     is_local: bool,
     names: Vec<String>,
+    message_token: Option<MessageToken>,
+}
+
+/// The reason why a reader may not read messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// The operator has not allowed it.
+    Off,
+    /// The request has no token, or a wrong one.
+    Token,
 }
 
 impl Doors {
@@ -37,7 +51,23 @@ impl Doors {
             dashboard: options.dashboard.unwrap_or(is_local),
             is_local,
             names: options.dashboard_hosts.clone(),
+            message_token: options.message_token.clone(),
         }
+    }
+
+    /// Returns whether the operator allows readers with the token to read messages.
+    pub(super) const fn shows_messages(&self) -> bool {
+        self.message_token.is_some()
+    }
+
+    /// Checks a request for messages: it must carry the token in the header `Authorization`, which no page of
+    /// another site can send.
+    pub(super) fn check_messages(&self, headers: &HeaderMap) -> Result<(), Closed> {
+        let token = self.message_token.as_ref().ok_or(Closed::Off)?;
+        let given = text(headers, &AUTHORIZATION).unwrap_or("");
+        let given = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let is_right = given.is_some_and(|(_, given)| token.admits(given.trim().as_bytes()));
+        is_right.then_some(()).ok_or(Closed::Token)
     }
 
     /// Checks a request for the page or its files.

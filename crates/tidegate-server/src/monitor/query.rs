@@ -184,7 +184,7 @@ fn by(list: List, value: &str) -> Result<By, String> {
 }
 
 /// Decodes the value of a parameter, which browsers encode: `%XX` into a byte, and `+` into a blank.
-fn decode(value: &str) -> Result<Cow<'_, str>, String> {
+pub(super) fn decode(value: &str) -> Result<Cow<'_, str>, String> {
     if !value.contains(['%', '+']) {
         return Ok(value.into());
     }

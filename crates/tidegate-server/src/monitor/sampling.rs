@@ -43,6 +43,8 @@ impl Wanted {
 #[derive(Clone)]
 pub(super) struct Sampling {
     handle: Handle,
+    /// True if readers with the token may read messages, so that the page offers it.
+    shows_messages: bool,
     state: Arc<Mutex<State>>,
 }
 
@@ -93,9 +95,10 @@ pub(super) async fn ask<T: Send + 'static>(send: impl FnOnce(SyncSender<T>) -> R
 }
 
 impl Sampling {
-    pub(super) fn new(handle: Handle) -> Self {
+    pub(super) fn new(handle: Handle, shows_messages: bool) -> Self {
         Self {
             handle,
+            shows_messages,
             state: Arc::default(),
         }
     }
@@ -118,6 +121,7 @@ impl Sampling {
             Wanted::Overview => {
                 let mut all = state.overview.json(now, &wall, history_s);
                 all["cores"] = machine::cores().into();
+                all["shows_messages"] = self.shows_messages.into();
                 all.to_string().into()
             }
         };

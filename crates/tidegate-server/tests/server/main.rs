@@ -8,6 +8,7 @@ mod clients;
 mod dashboard;
 mod ending;
 mod hostile;
+mod messages;
 mod monitor;
 mod raw;
 mod secured;
