@@ -1,12 +1,12 @@
 //! The token with which a reader of the monitor may read messages.
 
-/// The least length of the token in bytes, so that nobody guesses it by many tries.
+/// The least length of the token in bytes, so that many tries do not guess it.
 const BYTES_MIN: usize = 16;
 /// The greatest length of the token in bytes.
 const BYTES_MAX: usize = 256;
 
-/// The token with which a reader of the monitor may read messages of streams. Its debug output hides the text,
-/// so that no log shows the token.
+/// The token with which a reader of the monitor may read messages of streams. Its debug output hides the
+/// text, so that no log shows the token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MessageToken(String);
 

@@ -88,7 +88,7 @@ pub struct Settings {
     /// The names under which browsers reach the dashboard, besides addresses and `localhost`. The monitor
     /// refuses other names, because an attacker may make them lead to this server.
     pub dashboard_hosts: Vec<String>,
-    /// The token with which a reader of the monitor may read messages. `None` lets nobody read any.
+    /// The token with which a reader of the monitor may read messages. `None` allows no reader.
     pub message_token: Option<MessageToken>,
     /// The tags that the operator gives the server, in lower case. Streams and clients choose servers by
     /// them.

@@ -102,14 +102,14 @@ impl Handle {
         self.send(Command::Report(Box::new(query), to))
     }
 
-    /// Asks the event loop for a part of a list. The loop sends the part through `to`. If the loop ends before
-    /// that, it drops `to`.
+    /// Asks the event loop for a part of a list. The loop sends the part through `to`. If the loop ends
+    /// before that, it drops `to`.
     pub(crate) fn list(&self, ask: Ask, to: SyncSender<Part>) -> Result<(), Busy> {
         self.send(Command::List(ask, to))
     }
 
-    /// Asks the event loop to look for messages of a stream, for a reader that browses them. The loop sends what
-    /// it finds through `to`. If the loop ends before that, it drops `to`.
+    /// Asks the event loop to look for messages of a stream, for a reader that browses them. The loop sends
+    /// its findings through `to`. If the loop ends before that, it drops `to`.
     pub(crate) fn browse(&self, browse: Browse, to: SyncSender<Browsed>) -> Result<(), Busy> {
         self.send(Command::Browse(Box::new(browse), to))
     }

@@ -140,8 +140,8 @@ fn bound(facts: &Facts<'_>, all: &mut Vec<(bool, String)>) {
     }
 }
 
-/// Returns the seconds until the streams in files have `most` bytes at the rate of the samples; 0 if they have
-/// them now. `None` if the streams do not grow, or the samples cover too little time to say.
+/// Returns the seconds until the streams in files have `most` bytes at the rate of the samples; 0 if they
+/// have them now. `None` if the streams do not grow, or the samples cover too little time to say.
 fn reaches_in_s(samples: &VecDeque<Sample>, most: u64) -> Option<u64> {
     let (first, last) = (samples.front()?, samples.back()?);
     let (before, now) = (first.level("storage_bytes"), last.level("storage_bytes"));

@@ -259,8 +259,8 @@ struct Parts {
     body_bytes: usize,
 }
 
-/// Takes the message that the command at `offset` stored apart, with at most `shown` bytes of its body; `None`
-/// if there is no such command, because the log is damaged there.
+/// Takes the message that the command at `offset` stored apart, with at most `shown` bytes of its body;
+/// `None` if there is no such command, because the log is damaged there.
 fn parts(entry: &[u8], offset: u32, shown: usize) -> Option<Parts> {
     let command = Command::read(entry, offset).ok()?;
     Some(Parts {

@@ -442,8 +442,8 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
     ))
 }
 
-/// Requests a report from the event loop for a reader, and then the parts of the report's list. Returns `None`
-/// if the loop does not answer in time.
+/// Requests a report from the event loop for a reader, and then the parts of the report's list. Returns
+/// `None` if the loop does not answer in time.
 async fn report(source: &Source, query: Query) -> Option<Report> {
     let mut gather = Gather::new(&query);
     let mut report = ask(source, |to| source.handle.report(query, to)).await?;

@@ -21,7 +21,7 @@ pub struct Options {
     pub dashboard: Option<bool>,
     /// The names under which browsers reach the dashboard, besides addresses and `localhost`.
     pub dashboard_hosts: Vec<String>,
-    /// The token with which a reader may read messages. `None` lets nobody read any.
+    /// The token with which a reader may read messages. `None` allows no reader.
     pub message_token: Option<MessageToken>,
 }
 

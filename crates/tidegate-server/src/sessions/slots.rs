@@ -304,7 +304,7 @@ impl Node {
                     },
                     Party::Peer(_) => now,
                 };
-                // The acknowledgement may go to another client, to which the loop wrote at `now` at the latest.
+                // The acknowledgement may go to another client, to which the loop wrote until `now`.
                 let end = if written < publishes.at { now } else { written };
                 acks.record(end.since(publishes.at), publishes.len.into());
             }
@@ -351,8 +351,8 @@ impl Node {
 
     /// Offers a published message outside of the streams' API to the stream that has its subject, in any
     /// group of this node. Returns the slot of that stream's group; the directory's slot if no stream on this
-    /// node has the subject. The node stops reading from the publisher if that group's log is behind. The node
-    /// measures the time to the acknowledgement of a message `from` a client or a peer.
+    /// node has the subject. The node stops reading from the publisher if that group's log is behind. The
+    /// node measures the time to the acknowledgement of a message `from` a client or a peer.
     pub(super) fn publish_into(
         &mut self,
         now: Time,

@@ -84,8 +84,8 @@ impl Node {
         here.map(|(_, entry)| &entry.session)
     }
 
-    /// Iterates over the sessions of the clients at these places in the table of connections, with the keys of
-    /// their connections, for monitoring in parts.
+    /// Iterates over the sessions of the clients at these places in the table of connections, with the keys
+    /// of their connections, for monitoring in parts.
     pub(crate) fn sessions_at(
         &self,
         places: Range<usize>,

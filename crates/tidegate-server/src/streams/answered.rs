@@ -1,5 +1,5 @@
-//! Counts the publishes whose acknowledgements leave the node together, with the time at which the event loop
-//! read them, so that the node measures the time from a publish to its acknowledgement. Pure.
+//! Counts publishes by the time at which the event loop read them, so that the node measures the time from a
+//! publish to its acknowledgement. Pure.
 //!
 //! The loop reads a connection at one time, so all publishes of one read share one entry. The entries stand
 //! beside the waiters of a log entry, and then wait here until the loop has written the acknowledgements.
@@ -8,8 +8,8 @@ use tidegate::Time;
 
 use crate::party::Party;
 
-/// The most entries that wait for the loop's writes. The node leaves further publishes out of the measurement,
-/// so that the list stays bounded.
+/// The most entries that wait for the loop's writes. The node does not measure further publishes, so that the
+/// list stays bounded.
 const ANSWERED_MAX: usize = 64 * 1024;
 
 /// The publishes that the loop read from one publisher at the same time, and that one log entry stores.

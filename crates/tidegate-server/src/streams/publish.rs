@@ -32,8 +32,8 @@ pub(crate) enum Taken {
 
 impl JetStream {
     /// Proposes to store a published message, if this node leads a stream that takes messages of its subject.
-    /// The publisher gets its answer after the commit. `from` is the client or the peer that sent the message,
-    /// for the measurement of its acknowledgement; `None` leaves the message out.
+    /// The publisher gets its answer after the commit. `from` is the client or the peer that sent the
+    /// message, for the measurement of its acknowledgement; `None` leaves the message out.
     pub(crate) fn publish(
         &mut self,
         now: Time,

@@ -9,7 +9,7 @@ use tidegate_stream::stream::{Filter, Place, Stream};
 
 use crate::sessions::Node;
 
-/// The most messages, or in a look backwards the most numbers of messages, that the loop looks at in one part.
+/// The most messages that the loop looks at in one part; in a look backwards the most numbers of messages.
 const LOOKED: u64 = 1024;
 
 /// A look at the messages of a stream.

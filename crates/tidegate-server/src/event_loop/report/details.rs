@@ -45,8 +45,8 @@ pub(super) fn append(all: &mut Vec<Described>, more: Vec<Described>) {
 pub(crate) struct Described {
     /// The name of the stream, also in a list of consumers.
     pub(crate) name: String,
-    /// The answer to an info request about the stream or the consumer, as JSON; empty if an earlier part has it, to save the
-    /// work.
+    /// The answer to an info request about the stream or the consumer, as JSON; empty if an earlier part has
+    /// it, to save the work.
     pub(crate) info: Vec<u8>,
     /// The answers to info requests about consumers of the stream, as JSON, in the order of their names, for
     /// the monitor.
@@ -159,8 +159,8 @@ pub(super) fn describe(
 }
 
 /// An iterator over the streams that the node knows, which merges the groups' streams into the order of their
-/// names. Of two with one name, the stream that its group keeps comes before an entry of the directory, so
-/// that a list that goes on after this name has passed the kept one.
+/// names. A stream that its group keeps comes before an entry of the directory with the same name, so that a
+/// list that goes on after this name has passed the kept one.
 pub(super) struct ByName<'a>(Vec<Peekable<OfGroup<'a>>>);
 
 type OfGroup<'a> = Box<dyn Iterator<Item = (&'a JetStream, &'a Stream)> + 'a>;

@@ -1,4 +1,4 @@
-//! Gathers the lists of a report from their parts, on the thread of the reader: the loop makes one part in one
+//! Gathers the lists of a report from their parts, on the thread of the reader. The loop makes one part in a
 //! turn, so that no turn takes long however long a list is. Pure.
 //!
 //! The reader asks the loop for [`Gather::next_ask`] until that is `None`, hands each answer to

@@ -1,5 +1,5 @@
-//! Defines the lists of connections, subscriptions and accounts in a report, and makes the last two, a part at
-//! a time, so that a reader of the monitor does not keep the loop long.
+//! Defines the lists of connections, subscriptions and accounts in a report, and makes the last two, a part
+//! at a time, so that a reader of the monitor does not keep the loop long.
 
 use std::net::SocketAddr;
 
@@ -11,8 +11,8 @@ use super::query::Query;
 use crate::sessions::Node;
 use crate::sessions::view::ClientSubscription;
 
-/// The most places in the table of connections, or matching subscriptions, that the loop looks at in one part,
-/// so that no turn takes long.
+/// The most places in the table of connections, or matching subscriptions, that the loop looks at in one
+/// part, so that no turn takes long.
 const LOOKED: usize = 1024;
 
 /// The figures of one client connection, as a report shows them.

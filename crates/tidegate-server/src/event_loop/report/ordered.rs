@@ -160,8 +160,8 @@ impl<'a> Iterator for Wanted<'a> {
     }
 }
 
-/// Describes the streams or the consumers of a part of a page, in their order. One that is gone has no
-/// description.
+/// Describes the streams or the consumers of a part of a page, in their order. A stream or a consumer that is
+/// gone has no description.
 pub(super) fn describe(node: &Node, now: Time, entries: &[Entry]) -> Vec<Described> {
     let described = entries.iter().take(DESCRIBED).filter_map(|entry| {
         let (of, stream) = find(node, &entry.stream)?;
