@@ -73,6 +73,7 @@ export function figures(path, query, now, wall) {
           in_msgs: (i) => wave(i, 90, 3000, 9000), in_bytes: (i) => wave(i, 90, 3000, 9000) * 900, out_msgs: (i) => wave(i, 90, 6000, 20_000), out_bytes: (i) => wave(i, 90, 6000, 20_000) * 900,
           syncs: (i) => wave(i, 90, 500, 700), sync_ns: (i) => wave(i, 70, 500, 700) * 1.2e6, commands: (i) => wave(i, 90, 3000, 9000),
           ack_p50_ns: (i) => wave(i, 70, 1.5e6, 2.2e6), ack_p99_ns: (i) => wave(i, 50, 4e6, 9e6),
+          leads: (i) => (i % 240 < 120 ? 2 : 1), moving: (i) => (i % 240 > 200 ? 1 : 0), elections: (i) => (i % 120 === 0 ? 1 : 0), lag: { n2: (i) => wave(i, 100, 0, 91_000), n3: () => 1 },
           free_bytes: (i) => 34e9 - i * 4e6, used_bytes: (i) => 6e9 + i * 4e6, connections: () => 1204,
           threads: { loop: (i) => wave(i, 90, 3e8, 7e8), log: (i) => wave(i, 80, 1e8, 2e8), monitor: () => 4e6, signals: () => 0, pool: (i) => (i % 30 === 0 ? 2e7 : 0) },
         }) : undefined };

@@ -1,7 +1,7 @@
 // The pages with streams, consumers, connections and subscriptions. The server sorts, searches and pages.
 
 import { el, say, table } from "./dom.js";
-import { bytes, clock, duration, short, whole } from "./format.js";
+import { bytes, clock, short, whole } from "./format.js";
 import { ask } from "./source.js";
 
 const PAGE = 50;
@@ -148,50 +148,5 @@ export function connections() {
     node: el("section", { "aria-labelledby": "title" }, el("h2", { id: "title" }, "Connections and subscriptions"),
       el("h3", null, "Connections"), list.node, el("h3", null, "Subscriptions"), subs.node),
     update: (source) => { list.refresh(source.paused); subs.refresh(source.paused); },
-  };
-}
-
-export function cluster() {
-  const [members, routes, groups] = [el("div"), el("div"), el("div")];
-  const trouble = el("p", { role: "status" });
-  let loaded = -Infinity;
-  const fill = (at, caption, columns, rows, empty) => {
-    const key = JSON.stringify(rows);
-    if (at.shown === key || at.contains(document.activeElement)) return;
-    at.shown = key;
-    at.replaceChildren(table(caption, columns, rows, empty));
-  };
-  const load = async () => {
-    try {
-      const [r, g] = await Promise.all([ask("routez"), ask("raftz")]);
-      say(trouble, "");
-      fill(routes, "Routes: the connections to the other nodes", [{ title: "node", wide: true }, { title: "address", wide: true }, { title: "messages in", number: true },
-        { title: "messages out", number: true }, { title: "bytes in", number: true }, { title: "bytes out", number: true }, { title: "waiting", number: true }, { title: "subjects", number: true }],
-      (r.routes ?? []).map((p) => [p.remote_name, `${p.ip}:${p.port}`, short(p.in_msgs), short(p.out_msgs), bytes(p.in_bytes), bytes(p.out_bytes), bytes(p.pending_size), whole(p.subscriptions)]),
-      "no route");
-      const all = Object.values(g).flatMap((account) => Object.entries(account));
-      fill(groups, "The group that keeps the directory of streams", [{ title: "group" }, { title: "this node" }, { title: "leader" }, { title: "members", number: true }, { title: "quorum", number: true }],
-        all.map(([name, one]) => [name, String(one.state ?? "").toLowerCase(), one.leader || "none", whole(one.size), whole(one.quorum_needed)]), "no group: a single server");
-    } catch (e) {
-      say(trouble, `The routes could not be read: ${e.message}.`);
-    }
-  };
-  const update = (source) => {
-    const c = source.overview?.cluster;
-    const rows = (c?.members ?? []).map((m) => [m.this ? `${m.name} (this node)` : m.name, m.leader ? "leader" : "follower",
-      m.connected ? "connected" : "not connected",
-      m.lag === null || m.lag === undefined ? (m.leader ? "" : "only the leader knows") : `${m.lag === 1 ? "1 entry" : `${whole(m.lag)} entries`}${m.current ? "" : ", not current"}`,
-      m.heard_ns ? `${duration(m.heard_ns)} ago` : ""]);
-    fill(members, c ? `Members of the cluster ${c.name}${c.forming ? " (it is forming)" : ""}` : "Members of the cluster",
-      [{ title: "node", wide: true }, { title: "role" }, { title: "connection" }, { title: "lag" }, { title: "heard" }], rows, "none: this server runs alone");
-    const now = performance.now();
-    if (!source.paused && !document.hidden && now - loaded >= EVERY_MS) {
-      loaded = now;
-      load();
-    }
-  };
-  return {
-    node: el("section", { "aria-labelledby": "title" }, el("h2", { id: "title" }, "Cluster"), trouble, members, routes, groups),
-    update,
   };
 }

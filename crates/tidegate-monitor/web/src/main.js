@@ -2,9 +2,10 @@
 
 import "uplot/dist/uPlot.min.css";
 import { boundaries } from "./boundaries.js";
+import { cluster } from "./cluster.js";
 import { el, say } from "./dom.js";
 import { clock } from "./format.js";
-import { cluster, connections, streams } from "./lists.js";
+import { connections, streams } from "./lists.js";
 import { messages } from "./messages.js";
 import { PAGES, SPAN, parse, write } from "./moment.js";
 import { overview } from "./overview.js";
@@ -149,7 +150,7 @@ function update() {
     spans.append(el("option", { value: route.span, "data-own": true }, `${Math.round(route.span)} seconds`));
   }
   spans.value = String(route.span);
-  const isTimed = route.page === "overview" || route.page === "boundaries";
+  const isTimed = ["overview", "boundaries", "cluster"].includes(route.page);
   for (const tool of tools.querySelectorAll("[data-time]")) tool.hidden = !isTimed;
   for (const link of menu.children) link.href = write({ ...route, page: link.dataset.page, part: "" });
   page.update(source);

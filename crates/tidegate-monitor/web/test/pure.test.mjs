@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bytes, duration, fit, regret, short, size, span } from "../src/format.js";
+import { events } from "../src/happened.js";
 import { SAMPLES_MAX, gaps, join, rates } from "../src/history.js";
 import { dump } from "../src/messages.js";
 import { parse, write } from "../src/moment.js";
@@ -14,6 +15,18 @@ test("numbers have three digits and a unit", () => {
   assert.deepEqual([5, 1500, 2e6, 3e9, 200e9].map(duration), ["5 ns", "1.50 µs", "2 ms", "3 s", "3 min"]);
   assert.deepEqual([14, 200, 10800, 200000].map(span), ["14 s", "3 min", "3 h", "2 d"]);
   assert.equal(size(18446744073709551615, "rows"), "no limit");
+});
+
+test("changes of leaders, elections and moves are told, the newest first", () => {
+  const h = { uptime_ms: [1, 2, 3, 4], leader: ["n1", "n1", "", "n2"], elections: [0, 0, 0, 2], moving: [0, 3, 3, 0] };
+  assert.deepEqual(events(h), [
+    [4, "no stream moves any more"],
+    [4, "n2 leads the group of all nodes"],
+    [4, "2 elections in the groups of this node"],
+    [3, "no node leads the group of all nodes any more; n1 did"],
+    [2, "3 streams begin to move"],
+  ]);
+  assert.deepEqual(events({}), []);
 });
 
 test("bytes are shown with their places and letters", () => {

@@ -122,6 +122,12 @@ impl Store {
         self.members[at].group.leader()
     }
 
+    /// Returns the term of the group in this slot, which each election raises, for the monitor.
+    #[must_use]
+    pub fn term(&self, at: GroupSlot) -> u64 {
+        self.members[at].group.term().get()
+    }
+
     /// Returns the progress of the other members of the group in this slot, as the leader knows it; nothing
     /// if this node does not lead the group.
     #[must_use]

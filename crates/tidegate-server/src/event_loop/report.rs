@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::Kind;
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::members::Members;
 use tidegate_cluster::roster::PeerSlot;
 use tidegate_log::Stats as LogStats;
@@ -169,6 +170,11 @@ pub(crate) struct Streams {
     pub(crate) checkpoint_bytes: u64,
     /// The progress of the scrub, which reads the log again to find damage.
     pub(crate) scrubbed: Scrubbed,
+    /// The groups of this node with their terms, which each election raises, in the order of their slots.
+    pub(crate) terms: Vec<(GroupId, u64)>,
+    /// The number of groups that this node leads, and (`moving`) of streams that move to another group.
+    pub(crate) leads: usize,
+    pub(crate) moving: usize,
     /// The nodes that keep the streams with their leader, (`nodes`) the number of these nodes, and (`behind`)
     /// the reason why this node is behind the others; `None` if it is not behind.
     pub(crate) cluster: ClusterInfo,
@@ -210,6 +216,12 @@ impl Streams {
             used_bytes: store.used_bytes(),
             checkpoint_bytes: store.checkpoint_bytes(),
             scrubbed: store.scrubbed(),
+            terms: store
+                .slots()
+                .map(|at| (store.group_number(at), store.term(at)))
+                .collect(),
+            leads: all().filter(|s| s.serves()).count(),
+            moving: first.applied().moving_len(),
             cluster: first.cluster().clone(),
             nodes: first.nodes(),
             behind: all().find_map(|s| s.behind()).map(Into::into),

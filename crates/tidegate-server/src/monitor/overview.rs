@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
 use tidegate::Time;
+use tidegate_cluster::groups::GroupId;
 use tidegate_monitor::{EVERY, SAMPLES_MAX};
 
 use super::alarms::{self, Facts};
@@ -39,13 +40,15 @@ const COUNTS: [&str; 16] = [
 const RECENT: usize = 10;
 
 /// The names of the levels in each sample; the history shows them as they are.
-const LEVELS: [&str; 6] = [
+const LEVELS: [&str; 8] = [
     "connections",
     "subscriptions",
     "memory_bytes",
     "storage_bytes",
     "used_bytes",
     "waiting_bytes",
+    "leads",
+    "moving",
 ];
 
 /// The figures of one moment.
@@ -56,6 +59,11 @@ pub(super) struct Sample {
     levels: [u64; LEVELS.len()],
     pub(super) disk: Option<Disk>,
     threads: BTreeMap<String, u64>,
+    /// The leader of the group of all nodes, empty without one; the entries that each other node lacks, if
+    /// this node knows that; and the elections since the sample before in the groups of this node.
+    leader: String,
+    lags: BTreeMap<String, u64>,
+    elections: u64,
     /// The times that 50 and 99 per cent of the acknowledgements since the sample before did not exceed, in
     /// nanoseconds; `None` without acknowledgements.
     ack_ns: [Option<u64>; 2],
@@ -71,6 +79,8 @@ impl Sample {
     ) -> Self {
         let (t, s) = (&r.stats.traffic, r.streams.as_ref());
         let of = |get: &dyn Fn(&Streams) -> u64| s.map_or(0, get);
+        let others = s.into_iter().flat_map(|s| &s.cluster.replicas);
+        let lags = others.map(|peer| (peer.name.clone(), peer.lag));
         Self {
             at,
             counts: [
@@ -98,9 +108,14 @@ impl Sample {
                 of(&|s| s.file.bytes),
                 of(&|s| s.used_bytes),
                 of(&|s| s.waiting_bytes as u64 + s.log.pending_bytes),
+                of(&|s| s.leads as u64),
+                of(&|s| s.moving as u64),
             ],
             disk,
             threads,
+            leader: s.map_or_else(String::new, |s| s.cluster.leader.clone()),
+            lags: lags.collect(),
+            elections: 0,
             ack_ns: [None; 2],
         }
     }
@@ -113,6 +128,9 @@ impl Sample {
             levels: [0; LEVELS.len()],
             disk: Some(disk),
             threads: BTreeMap::new(),
+            leader: String::new(),
+            lags: BTreeMap::new(),
+            elections: 0,
             ack_ns: [None; 2],
         }
     }
@@ -160,6 +178,9 @@ impl Overview {
         if let Some((_, before)) = self.acks.back() {
             sample.ack_ns = quantiles(&report.ack_times.since(before));
         }
+        let before = self.latest.as_ref().and_then(|r| r.streams.as_ref());
+        let terms = before.zip(report.streams.as_ref());
+        sample.elections = terms.map_or(0, |(old, new)| elections(&old.terms, &new.terms));
         if self.acks.len() > RECENT {
             self.acks.pop_front();
         }
@@ -249,6 +270,8 @@ impl Overview {
             "uptime_ms": each(&|_, s| (s.at.as_nanos() / 1_000_000).into()),
             "span_ms": each(&|b, s| (s.at.since(b.at) / 1_000_000).into()),
             "free_bytes": each(&|_, s| s.disk.map(|d| d.free_bytes).into()),
+            "leader": each(&|_, s| s.leader.as_str().into()),
+            "elections": each(&|_, s| s.elections.into()),
             "ack_p50_ns": each(&|_, s| s.ack_ns[0].into()),
             "ack_p99_ns": each(&|_, s| s.ack_ns[1].into()),
         });
@@ -258,6 +281,12 @@ impl Overview {
         for (at, name) in LEVELS.iter().enumerate() {
             out[*name] = each(&|_, s| s.levels[at].into());
         }
+        let names = self.samples.back().map(|s| s.lags.keys());
+        let mut lags = json!({});
+        for name in names.into_iter().flatten() {
+            lags[name] = each(&|_, s| s.lags.get(name).copied().into());
+        }
+        out["lag"] = lags;
         let names = self.samples.back().map(|s| s.threads.keys());
         let mut threads = json!({});
         for name in names.into_iter().flatten() {
@@ -267,6 +296,15 @@ impl Overview {
         out["threads"] = threads;
         out
     }
+}
+
+/// Returns the number of elections between two moments, by the terms of the groups that the node had at both.
+fn elections(before: &[(GroupId, u64)], now: &[(GroupId, u64)]) -> u64 {
+    let risen = now.iter().map(|(group, term)| {
+        let old = before.iter().find(|(of, _)| of == group);
+        old.map_or(0, |(_, old)| term.saturating_sub(*old))
+    });
+    risen.sum()
 }
 
 /// Returns the times that 50 and 99 per cent of the acknowledgements did not exceed, in nanoseconds; `None`
@@ -298,6 +336,20 @@ fn cluster(c: &Cluster, r: &Report) -> Value {
         "leader": leader,
         "forming": c.forming,
         "tls": c.tls,
+        "groups": r.streams.as_ref().map(|s| s.terms.len()),
         "members": c.members.iter().map(member).collect::<Value>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_terms_of_groups_that_were_there_before_count_as_elections() {
+        let [a, b, c] = [1, 2, 3].map(GroupId::new);
+        let before = [(a, 7), (b, 2)];
+        assert_eq!(elections(&before, &[(a, 9), (b, 2), (c, 40)]), 2);
+        assert_eq!(elections(&before, &[(b, 1)]), 0, "a node that was set up again");
+    }
 }

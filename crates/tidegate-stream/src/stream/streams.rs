@@ -278,6 +278,12 @@ impl Streams {
         self.tally.has_restoring()
     }
 
+    /// Returns the number of streams of this directory that are moving to another group, for the monitor.
+    #[must_use]
+    pub const fn moving_len(&self) -> usize {
+        self.tally.moving()
+    }
+
     /// Returns whether any stream of this directory is moving to another group, so that callers skip the
     /// search for moves if none does.
     #[must_use]

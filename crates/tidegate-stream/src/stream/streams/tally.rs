@@ -142,6 +142,11 @@ impl Tally {
         self.placed.keys().copied()
     }
 
+    /// Returns the number of streams of the directory that are moving to another group, for the monitor.
+    pub(super) const fn moving(&self) -> usize {
+        self.moving
+    }
+
     /// Returns whether any stream of the directory is moving to another group, so that leaders need not look
     /// for moves if none does.
     pub(super) const fn has_moving(&self) -> bool {
