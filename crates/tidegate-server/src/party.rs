@@ -112,7 +112,7 @@ impl<T> PerClient<T> {
     /// them in parts. All places are below [`PerClient::slots`].
     pub(crate) fn range(&self, places: Range<usize>) -> impl Iterator<Item = (ClientKey, &T)> {
         let places = places.start..places.end.min(self.slots());
-        places.filter_map(|at| Some((ClientKey::new(at), self.0.get(at)?)))
+        places.filter_map(move |at| Some((ClientKey::new(at), self.0.get(at)?)))
     }
 
     /// Returns the number of places in the table, which connections take or took.

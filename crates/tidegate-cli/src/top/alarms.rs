@@ -46,7 +46,10 @@ pub(crate) fn alarms(state: &State) -> Vec<Alarm> {
             of_figures(server, &mut add);
         }
     }
-    let directory = state.directory.as_ref().filter(|_| state.overview.is_none());
+    let directory = state
+        .directory
+        .as_ref()
+        .filter(|_| state.overview.is_none());
     for replica in directory.into_iter().flat_map(|d| &d.replicas) {
         let node = words::name(&replica.name);
         let silent = (replica.active_ns > SILENCE_NS)

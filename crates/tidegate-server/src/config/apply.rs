@@ -13,8 +13,8 @@ use super::tls::tls;
 use super::tree::{self, Map, SyntaxError, System, Value};
 use super::users::{accounts, authorization, system_account};
 use super::values::{
-    advertised, base_path, boolean, count, duration, error, file, hosts, listen, message_token, metadata, name,
-    number, payload, port, positive, tags, text, value, write_timeout,
+    advertised, base_path, boolean, count, duration, error, file, hosts, listen, message_token,
+    metadata, name, number, payload, port, positive, tags, text, value, write_timeout,
 };
 use super::{Settings, StreamSettings};
 

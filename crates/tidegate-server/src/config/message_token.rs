@@ -43,7 +43,12 @@ mod tests {
     fn only_the_whole_token_is_right() {
         let token = MessageToken::new("0123456789abcdef").unwrap();
         assert!(token.admits(b"0123456789abcdef"));
-        for wrong in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
+        for wrong in [
+            "",
+            "0123456789abcde",
+            "0123456789abcdeF",
+            "0123456789abcdef0",
+        ] {
             assert!(!token.admits(wrong.as_bytes()), "{wrong}");
         }
         assert_eq!(format!("{token:?}"), "(secret)");
@@ -52,7 +57,13 @@ mod tests {
     #[test]
     fn short_and_strange_texts_are_no_tokens() {
         let long = "x".repeat(BYTES_MAX + 1);
-        for text in ["", "0123456789abcde", "0123456789 abcdef", "0123456789abcdeé", &long] {
+        for text in [
+            "",
+            "0123456789abcde",
+            "0123456789 abcdef",
+            "0123456789abcdeé",
+            &long,
+        ] {
             assert_eq!(MessageToken::new(text), None, "{text}");
         }
     }

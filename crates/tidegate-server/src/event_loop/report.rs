@@ -16,7 +16,6 @@ pub(crate) mod why;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::Kind;
 use tidegate_cluster::groups::GroupId;

@@ -134,7 +134,10 @@ fn bound(facts: &Facts<'_>, all: &mut Vec<(bool, String)>) {
     if let Some(s) = reaches_in_s(facts.samples, most).filter(|s| *s < BOUND_S) {
         let text = match s {
             0 => "the streams have reached max_file_store".into(),
-            _ => format!("the streams reach max_file_store in {} at this rate", about(s)),
+            _ => format!(
+                "the streams reach max_file_store in {} at this rate",
+                about(s)
+            ),
         };
         all.push((s < FULL_SOON_S, text));
     }

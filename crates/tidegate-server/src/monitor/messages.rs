@@ -31,7 +31,8 @@ const TEXT_MAX: usize = 1024;
 /// # Errors
 /// A parameter has a wrong value, or the stream is missing.
 pub(super) fn parse(text: &str) -> Result<Browse, String> {
-    const EXPECTED: &str = "expected /messages?stream=NAME, and one of seq=NUMBER, before=NUMBER and time=TIME";
+    const EXPECTED: &str =
+        "expected /messages?stream=NAME, and one of seq=NUMBER, before=NUMBER and time=TIME";
     let (mut stream, mut pattern, mut start, mut limit) = (None, None, None, LIMIT);
     for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
         let value = decode(value)?;
@@ -55,7 +56,9 @@ pub(super) fn parse(text: &str) -> Result<Browse, String> {
                 pattern = Some(value.to_owned());
                 None
             }
-            "subject" => return Err("subject: expected a subject, with * and > as wildcards".into()),
+            "subject" => {
+                return Err("subject: expected a subject, with * and > as wildcards".into());
+            }
             "limit" => {
                 let wanted = usize::try_from(number()?).unwrap_or(LIMIT_MAX);
                 limit = wanted.min(LIMIT_MAX);
@@ -64,9 +67,8 @@ pub(super) fn parse(text: &str) -> Result<Browse, String> {
             "seq" => Some(Start::Seq(number()?)),
             "before" => Some(Start::Before(number()?)),
             "time" => {
-                let time = Timestamp::parse(value).ok_or(
-                    "time: expected a time as in RFC 3339, such as 2026-11-27T08:00:00Z",
-                )?;
+                let time = Timestamp::parse(value)
+                    .ok_or("time: expected a time as in RFC 3339, such as 2026-11-27T08:00:00Z")?;
                 Some(Start::Time(time.as_micros_up()))
             }
             _ => None,
@@ -300,7 +302,9 @@ fn readable(bytes: &[u8], shown: usize) -> Value {
     let text = match std::str::from_utf8(part) {
         Ok(text) => Some(text),
         // The bound may fall within a character.
-        Err(e) if cut && e.error_len().is_none() => std::str::from_utf8(&part[..e.valid_up_to()]).ok(),
+        Err(e) if cut && e.error_len().is_none() => {
+            std::str::from_utf8(&part[..e.valid_up_to()]).ok()
+        }
         Err(_) => None,
     };
     let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
@@ -352,12 +356,27 @@ mod tests {
 
     #[test]
     fn bytes_become_text_or_digits() {
-        assert_eq!(readable(b"a\n\tb<i>", 9), json!({ "text": "a\n\tb<i>", "cut": false }));
-        assert_eq!(readable(b"a\x1b[2J", 9), json!({ "hex": "611b5b324a", "cut": false }));
-        assert_eq!(readable(&[0xff, 0], 9), json!({ "hex": "ff00", "cut": false }));
-        assert_eq!(readable("aé".as_bytes(), 2), json!({ "text": "a", "cut": true }));
+        assert_eq!(
+            readable(b"a\n\tb<i>", 9),
+            json!({ "text": "a\n\tb<i>", "cut": false })
+        );
+        assert_eq!(
+            readable(b"a\x1b[2J", 9),
+            json!({ "hex": "611b5b324a", "cut": false })
+        );
+        assert_eq!(
+            readable(&[0xff, 0], 9),
+            json!({ "hex": "ff00", "cut": false })
+        );
+        assert_eq!(
+            readable("aé".as_bytes(), 2),
+            json!({ "text": "a", "cut": true })
+        );
         assert_eq!(readable(b"", 2), json!({ "text": "", "cut": false }));
         // A wrong byte at the end of the whole body is no cut character.
-        assert_eq!(readable(&[0x61, 0xc3], 2), json!({ "hex": "61c3", "cut": false }));
+        assert_eq!(
+            readable(&[0x61, 0xc3], 2),
+            json!({ "hex": "61c3", "cut": false })
+        );
     }
 }

@@ -40,8 +40,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_monitor::page;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
-use self::options::{Closed, Doors};
 pub use self::options::Options;
+use self::options::{Closed, Doors};
 use self::sampling::{Sampling, Wanted};
 use crate::event_loop::handle::{Busy, Handle};
 use crate::event_loop::report::Report;
@@ -338,7 +338,10 @@ async fn messages(request: &Request<Incoming>, source: &Source) -> Response<Full
     // One answer at a time reads the log, so that many readers take bounded memory.
     let _turn = source.reading.lock().await;
     let Ok(body) = tokio::task::spawn_blocking(move || json::bytes(&page.read())).await else {
-        return plain(StatusCode::INTERNAL_SERVER_ERROR, "the monitor cannot answer");
+        return plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the monitor cannot answer",
+        );
     };
     let mut response = with_type(StatusCode::OK, "application/json", body);
     let no_store = HeaderValue::from_static("no-store");

@@ -65,7 +65,9 @@ impl Doors {
     pub(super) fn check_messages(&self, headers: &HeaderMap) -> Result<(), Closed> {
         let token = self.message_token.as_ref().ok_or(Closed::Off)?;
         let given = text(headers, &AUTHORIZATION).unwrap_or("");
-        let given = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let given = given
+            .split_once(' ')
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let is_right = given.is_some_and(|(_, given)| token.admits(given.trim().as_bytes()));
         is_right.then_some(()).ok_or(Closed::Token)
     }

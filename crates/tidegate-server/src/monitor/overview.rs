@@ -350,6 +350,10 @@ mod tests {
         let [a, b, c] = [1, 2, 3].map(GroupId::new);
         let before = [(a, 7), (b, 2)];
         assert_eq!(elections(&before, &[(a, 9), (b, 2), (c, 40)]), 2);
-        assert_eq!(elections(&before, &[(b, 1)]), 0, "a node that was set up again");
+        assert_eq!(
+            elections(&before, &[(b, 1)]),
+            0,
+            "a node that was set up again"
+        );
     }
 }

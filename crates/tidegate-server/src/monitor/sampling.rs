@@ -87,7 +87,9 @@ impl State {
 
 /// Waits for the event loop's answer to `send`, without blocking the other readers; `None` if the loop does
 /// not answer in time.
-pub(super) async fn ask<T: Send + 'static>(send: impl FnOnce(SyncSender<T>) -> Result<(), Busy>) -> Option<T> {
+pub(super) async fn ask<T: Send + 'static>(
+    send: impl FnOnce(SyncSender<T>) -> Result<(), Busy>,
+) -> Option<T> {
     let (sender, receiver) = sync_channel(1);
     send(sender).ok()?;
     let waiting = tokio::task::spawn_blocking(move || receiver.recv_timeout(REPORT_TIMEOUT));

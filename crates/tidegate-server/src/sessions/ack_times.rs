@@ -103,7 +103,11 @@ mod tests {
         assert_eq!((within[2], within[9]), (98, 2));
         assert_eq!(within.iter().sum::<u64>(), times.len());
         times.record(u64::MAX, 1);
-        assert_eq!(times.within()[ACK_BOUNDS_US.len()], 1, "longer than all bounds");
+        assert_eq!(
+            times.within()[ACK_BOUNDS_US.len()],
+            1,
+            "longer than all bounds"
+        );
     }
 
     #[test]

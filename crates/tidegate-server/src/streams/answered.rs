@@ -51,8 +51,21 @@ impl Answered {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_cluster::slots::GroupSlot;
+    use tidegate_log::Lsn;
+    use tidegate_nats::connect::Info;
+    use tidegate_nats::session::CloseReason;
+    use tidegate_raft::replica::{Committed, Index, Term};
+    use tidegate_stream::api::answer::ClusterInfo;
+    use tidegate_stream::stream::{AccountLimits, Streams};
+
     use super::*;
+    use crate::config::{Settings, StreamSettings};
     use crate::party::ClientKey;
+    use crate::sessions::Node;
+    use crate::sessions::joined::{client, say};
+    use crate::streams::JetStream;
+    use crate::streams::serving::live::Unread;
 
     #[test]
     fn publishes_of_one_read_share_an_entry() {
@@ -64,6 +77,73 @@ mod tests {
         }
         let lens: Vec<u32> = list.iter().map(|p| p.len).collect();
         assert_eq!(lens, [2, 1, 2]);
+    }
+
+    /// The time from a publish to its acknowledgement goes from the read to the last write to the client, and
+    /// a client that is gone does not count.
+    #[test]
+    fn a_publish_is_timed_from_its_read_to_the_write_of_its_acknowledgement() {
+        const AT: GroupSlot = GroupSlot::DIRECTORY;
+        let us = |us: u64| Time::from_nanos(us * 1000);
+        let mut node = Node::new(Settings::default(), Info::default(), 1);
+        let kept = StreamSettings::new("not used".into());
+        let mut streams = JetStream::new(us(1), kept, Streams::new(AccountLimits::NONE), 1);
+        streams.set_cluster(1, ClusterInfo::default(), None);
+        node.attach_streams(streams);
+        node.handle_leading(AT, us(1));
+        let mut index = 0;
+        let mut commit = |node: &mut Node, now: Time| {
+            while let Some((data, _)) = node.poll_proposal(AT, now) {
+                index += 1;
+                let committed = Committed {
+                    index: Index::new(index),
+                    term: Term::new(1),
+                    lsn: Lsn::new(index * 4096),
+                    data,
+                };
+                node.handle_proposed(AT, now, committed.id(), 1);
+                node.handle_committed(AT, now, &committed).unwrap();
+            }
+            node.serve_streams(AT, now, &Unread).unwrap();
+        };
+        let write = |node: &mut Node, now: Time, key: ClientKey| {
+            let len = node.outbox(key).to_vec().len();
+            node.handle_written(now, key, len);
+            len
+        };
+        let [a, b] = [(); 2].map(|()| client(&mut node, us(1)));
+        let config = r#"{"name":"S","subjects":["s"]}"#;
+        let create = format!(
+            "PUB $JS.API.STREAM.CREATE.S r {}\r\n{config}\r\n",
+            config.len()
+        );
+        say(&mut node, us(2), a, &format!("SUB r 1\r\n{create}"));
+        say(&mut node, us(2), b, "SUB q 1\r\n");
+        commit(&mut node, us(3));
+        write(&mut node, us(4), a);
+        node.handle_acks_written(us(4));
+        assert_eq!(node.ack_times().len(), 0, "a request is no publish");
+        say(&mut node, us(100), a, &"PUB s r 1\r\nx\r\n".repeat(3));
+        say(&mut node, us(200), b, "PUB s q 1\r\nx\r\n");
+        say(&mut node, us(200), b, "PUB s 1\r\nx\r\n");
+        commit(&mut node, us(900));
+        assert!(write(&mut node, us(1100), a) > 0 && write(&mut node, us(5200), b) > 0);
+        assert_eq!(
+            node.ack_times().len(),
+            0,
+            "the loop has not ended its writes"
+        );
+        node.handle_acks_written(us(6000));
+        let times = node.ack_times();
+        assert_eq!(
+            (times.len(), times.total_ns()),
+            (4, 3 * 1_000_000 + 5_000_000)
+        );
+        say(&mut node, us(7000), b, "PUB s q 1\r\nx\r\n");
+        node.handle_closed(us(7001), b, CloseReason::ClientClosed);
+        commit(&mut node, us(7100));
+        node.handle_acks_written(us(7200));
+        assert_eq!(node.ack_times().len(), 4);
     }
 
     #[test]

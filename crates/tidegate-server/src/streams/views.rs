@@ -109,7 +109,12 @@ impl JetStream {
     ) -> Option<Vec<u8>> {
         let served = self.served(self.wall.peek(now), stream, name)?;
         let server = self.server(now);
-        Some(view::consumer_info(Kind::ConsumerInfo, &server, stream.name(), &served))
+        Some(view::consumer_info(
+            Kind::ConsumerInfo,
+            &server,
+            stream.name(),
+            &served,
+        ))
     }
 
     /// Describes at most `limit` consumers of a stream as JSON for the monitor, in the form of API answers

@@ -25,9 +25,8 @@ fn monitor(server: &Running, token: Option<&str>) -> Monitor {
 fn ask(monitor: &Monitor, path: &str, header: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(monitor.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{header}\r\n\r\n"
-    );
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{header}\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -81,7 +80,10 @@ fn without_the_token_no_message_is_shown() {
     let bearer = format!("Authorization: Bearer {TOKEN}");
     let (status, _, body) = ask(&off, "/messages?stream=S", &bearer);
     assert_eq!(status, 403, "{body}");
-    assert!(body.contains("message_token") && !body.contains("secret body"), "{body}");
+    assert!(
+        body.contains("message_token") && !body.contains("secret body"),
+        "{body}"
+    );
     let (_, _, overview) = ask(&off, "/overview", "X: y");
     assert!(overview.contains("\"shows_messages\":false"), "{overview}");
     let on = monitor(&server, Some(TOKEN));
@@ -95,7 +97,10 @@ fn without_the_token_no_message_is_shown() {
         let (status, head, body) = ask(&on, "/messages?stream=S", header);
         assert_eq!(status, 401, "{header}: {body}");
         assert!(head.contains("www-authenticate: bearer"), "{head}");
-        assert!(!body.contains("secret body") && !body.contains(TOKEN), "{body}");
+        assert!(
+            !body.contains("secret body") && !body.contains(TOKEN),
+            "{body}"
+        );
     }
     // The token is no parameter, so no address and no log of a proxy has it.
     let (status, ..) = ask(&on, &format!("/messages?stream=S&token={TOKEN}"), "X: y");
@@ -108,7 +113,10 @@ fn without_the_token_no_message_is_shown() {
     assert_eq!(ask(&on, "/messages?stream=S", &foreign).0, 403);
     for path in ["/varz", "/jsz?streams=1", "/overview?history=9", "/metrics"] {
         let (_, _, body) = ask(&on, path, "X: y");
-        assert!(!body.contains("secret body") && !body.contains(TOKEN), "{path}");
+        assert!(
+            !body.contains("secret body") && !body.contains(TOKEN),
+            "{path}"
+        );
     }
 }
 
@@ -121,7 +129,8 @@ fn messages_come_by_number_subject_and_time() {
     ));
     let monitor = monitor(&server, Some(TOKEN));
     for storage in ["file", "memory"] {
-        let config = json!({"name": storage, "subjects": [format!("{storage}.>")], "storage": storage});
+        let config =
+            json!({"name": storage, "subjects": [format!("{storage}.>")], "storage": storage});
         let mut client = client(&server, &config);
         for n in 1..=100 {
             let subject = format!("{storage}.{}", if n % 10 == 0 { "ten" } else { "other" });
@@ -131,32 +140,59 @@ fn messages_come_by_number_subject_and_time() {
         let newest = get("limit=3");
         assert_eq!(seqs(&newest), [98, 99, 100]);
         assert_eq!(newest["messages"][0]["body"]["text"], "body 98");
-        assert_eq!((&newest["older"], &newest["newer"]), (&98.into(), &Value::Null));
-        assert_eq!((&newest["first_seq"], &newest["last_seq"]), (&1.into(), &100.into()));
+        assert_eq!(
+            (&newest["older"], &newest["newer"]),
+            (&98.into(), &Value::Null)
+        );
+        assert_eq!(
+            (&newest["first_seq"], &newest["last_seq"]),
+            (&1.into(), &100.into())
+        );
         let older = get("before=98&limit=3");
-        assert_eq!((seqs(&older), &older["newer"]), (vec![95, 96, 97], &98.into()));
+        assert_eq!(
+            (seqs(&older), &older["newer"]),
+            (vec![95, 96, 97], &98.into())
+        );
         let forwards = get("seq=5&limit=3");
         assert_eq!(seqs(&forwards), [5, 6, 7]);
-        assert_eq!((&forwards["older"], &forwards["newer"]), (&5.into(), &8.into()));
+        assert_eq!(
+            (&forwards["older"], &forwards["newer"]),
+            (&5.into(), &8.into())
+        );
         assert_eq!(seqs(&get("before=3")), [1, 2]);
         assert_eq!(get("before=3")["older"], Value::Null);
         let tens = get(&format!("seq=1&subject={storage}.ten&limit=4"));
-        assert_eq!((seqs(&tens), &tens["newer"]), (vec![10, 20, 30, 40], &41.into()));
+        assert_eq!(
+            (seqs(&tens), &tens["newer"]),
+            (vec![10, 20, 30, 40], &41.into())
+        );
         let tens = get(&format!("subject=*.ten&limit=4"));
-        assert_eq!((seqs(&tens), &tens["older"]), (vec![70, 80, 90, 100], &70.into()));
+        assert_eq!(
+            (seqs(&tens), &tens["older"]),
+            (vec![70, 80, 90, 100], &70.into())
+        );
         let none = get(&format!("seq=1&subject={storage}.none"));
-        assert_eq!((seqs(&none), &none["looked"], &none["newer"]), (vec![], &100.into(), &Value::Null));
+        assert_eq!(
+            (seqs(&none), &none["looked"], &none["newer"]),
+            (vec![], &100.into(), &Value::Null)
+        );
         // The time of a message finds it again, and a time in the future finds none.
         let time = forwards["messages"][1]["time"].as_str().unwrap();
         let found = get(&format!("time={time}&limit=2"));
         let at = seqs(&found);
         assert!(at.len() == 2 && at[0] <= 6, "{found}");
         assert_eq!(get("time=2999-01-01T00%3A00%3A00Z")["messages"], json!([]));
-        client.send(format!("PUB $JS.API.STREAM.MSG.DELETE.{storage} r 9\r\n{{\"seq\":6}}\r\n"));
+        client.send(format!(
+            "PUB $JS.API.STREAM.MSG.DELETE.{storage} r 9\r\n{{\"seq\":6}}\r\n"
+        ));
         client.until("\"success\":true");
         assert_eq!(seqs(&get("seq=5&limit=2")), [5, 7]);
     }
-    for (query, status) in [("stream=none", 404), ("stream=file&seq=x", 400), ("seq=1", 400)] {
+    for (query, status) in [
+        ("stream=none", 404),
+        ("stream=file&seq=x", 400),
+        ("seq=1", 400),
+    ] {
         let bearer = format!("Authorization: Bearer {TOKEN}");
         let (got, _, body) = ask(&monitor, &format!("/messages?{query}"), &bearer);
         assert_eq!(got, status, "{query}: {body}");
@@ -180,12 +216,24 @@ fn bodies_are_bounded_and_harmless() {
     let all = read(&monitor, "stream=S&limit=64");
     let message = |at: usize| &all["messages"][at];
     assert_eq!(message(0)["subject"], "s.<i>");
-    assert_eq!(message(0)["body"], json!({"text": "<script>alert(1)</script>", "cut": false}));
-    assert_eq!(message(1)["body"], json!({"hex": "1b5b324a00ff", "cut": false}));
-    assert_eq!((&message(2)["body_bytes"], &message(2)["body"]["cut"]), (&200_000.into(), &true.into()));
+    assert_eq!(
+        message(0)["body"],
+        json!({"text": "<script>alert(1)</script>", "cut": false})
+    );
+    assert_eq!(
+        message(1)["body"],
+        json!({"hex": "1b5b324a00ff", "cut": false})
+    );
+    assert_eq!(
+        (&message(2)["body_bytes"], &message(2)["body"]["cut"]),
+        (&200_000.into(), &true.into())
+    );
     assert_eq!(message(2)["body"]["text"].as_str().unwrap().len(), 4096);
     let one = read(&monitor, "stream=S&seq=3&limit=1");
-    assert_eq!(one["messages"][0]["body"]["text"].as_str().unwrap().len(), 65536);
+    assert_eq!(
+        one["messages"][0]["body"]["text"].as_str().unwrap().len(),
+        65536
+    );
     // Control characters make headers digits as well.
     assert!(message(3)["headers"]["hex"].is_string(), "{all}");
     assert_eq!(message(3)["body"]["text"], "hello");

@@ -220,7 +220,10 @@ fn publishes_into_streams_are_timed_until_their_acknowledgements() {
         assert!(begun.elapsed() < PATIENCE, "{seen}");
     };
     let now = &seen["ack_ns"];
-    assert!(now["count"].as_u64() > Some(0) && now["span_ms"].as_u64() > Some(0), "{now}");
+    assert!(
+        now["count"].as_u64() > Some(0) && now["span_ms"].as_u64() > Some(0),
+        "{now}"
+    );
     assert!(now["p50"].as_u64() <= now["p99"].as_u64(), "{now}");
     let last = |name: &str| seen["history"][name].as_array().unwrap().last().cloned();
     assert!(last("ack_p99_ns").unwrap().is_u64(), "{seen}");
@@ -301,15 +304,26 @@ fn a_page_of_streams_is_the_same_in_any_number_of_parts() {
     let details = &found["account_details"][0]["stream_detail"];
     assert_eq!(named(details.as_array().unwrap()), names[13..20]);
     assert_eq!(found["found"], 10);
-    for path in ["/consumerz?", "/consumerz?sort=pending&", "/consumerz?stream=S010&"] {
+    for path in [
+        "/consumerz?",
+        "/consumerz?sort=pending&",
+        "/consumerz?stream=S010&",
+    ] {
         let all = got(&format!("{path}offset=30&limit=100"));
         assert_eq!((&all["total"], &all["offset"]), (&140.into(), &30.into()));
         let listed = all["consumers"].as_array().unwrap();
         assert_eq!(named(listed), consumers[30..130], "{path}");
-        assert!(listed.iter().all(|c| c["stream_name"] == "S010" && c["type"].is_null()));
+        assert!(
+            listed
+                .iter()
+                .all(|c| c["stream_name"] == "S010" && c["type"].is_null())
+        );
     }
     let found = got("/consumerz?search=c13");
-    assert_eq!(named(found["consumers"].as_array().unwrap()), consumers[130..]);
+    assert_eq!(
+        named(found["consumers"].as_array().unwrap()),
+        consumers[130..]
+    );
     assert_eq!(got("/consumerz?search=S010&limit=1")["total"], 140);
     assert_eq!(got("/consumerz?stream=S011")["total"], 0);
     let pages = |what: &str, offset: usize| {

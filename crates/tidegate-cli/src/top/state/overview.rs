@@ -145,7 +145,10 @@ mod tests {
     fn a_server_that_is_not_ready_says_why() {
         let o = read(json!({ "server_id": "A", "behind": "it waits", "streams": null }));
         assert_eq!(o.health(), Err("it waits".to_owned()));
-        assert_eq!((o.storage()["disabled"].clone(), o.acks()), (true.into(), None));
+        assert_eq!(
+            (o.storage()["disabled"].clone(), o.acks()),
+            (true.into(), None)
+        );
         let o = read(json!({ "server_id": "A", "cluster": { "forming": true } }));
         assert!(o.health().is_err() && o.threads().is_empty());
     }

@@ -162,7 +162,9 @@ fn a_path_that_is_missing_is_asked_for_once() {
 fn an_older_tidegate_shows_its_boundaries() {
     let mut state = state();
     let older = |request| match request {
-        Request::Boundaries(_) | Request::Overview => Err(Failure::Status(404, "expected one of /varz".into())),
+        Request::Boundaries(_) | Request::Overview => {
+            Err(Failure::Status(404, "expected one of /varz".into()))
+        }
         request => server(request),
     };
     run(&mut state, s(0), Event::Tick, older);
@@ -229,7 +231,10 @@ fn a_server_with_an_overview_says_its_alarms() {
     run(&mut state, s(0), Event::Tick, alarming);
     let alarms = crate::top::alarms::alarms(&state);
     let words: Vec<_> = alarms.iter().map(|a| (a.bad, &*a.words)).collect();
-    assert_eq!(words, [(true, "n3 is not connected"), (false, "n2 lags 14 s")]);
+    assert_eq!(
+        words,
+        [(true, "n3 is not connected"), (false, "n2 lags 14 s")]
+    );
     assert_eq!(state.health, Some(Err("it waits for the others".into())));
 }
 

@@ -146,7 +146,11 @@ fn figures(state: &State, server: &Server) -> Vec<Figure> {
         let (value, detail) = match overview.acks() {
             Some(acks) => (
                 ns(acks.p50_ns),
-                format!("p99 {}, {} lately", ns(acks.p99_ns), several(acks.count, "acks")),
+                format!(
+                    "p99 {}, {} lately",
+                    ns(acks.p99_ns),
+                    several(acks.count, "acks")
+                ),
             ),
             None => ("-".into(), "none in the last 10 s".into()),
         };
@@ -186,7 +190,12 @@ fn figures(state: &State, server: &Server) -> Vec<Figure> {
         .map(|(thread, cores)| format!("{} {}", name(thread), percent(*cores, 1.0)))
         .collect();
     if let Some(first) = threads.iter().flatten().next() {
-        add("busiest thread", percent(first.1, 1.0), busy.join(", "), None);
+        add(
+            "busiest thread",
+            percent(first.1, 1.0),
+            busy.join(", "),
+            None,
+        );
     }
     let known = |path: &str| server.num(path);
     if let Some(memory) = known("mem") {

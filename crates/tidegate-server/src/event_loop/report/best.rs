@@ -62,7 +62,14 @@ mod tests {
     fn a_page_is_that_of_the_sorted_list() {
         // A permutation of the numbers below 10,007, which is prime.
         let all: Vec<u64> = (0..10_007).map(|n| n * 4321 % 10_007).collect();
-        for (offset, limit) in [(0, 1), (0, 50), (700, 50), (10_000, 50), (20_000, 5), (3, 0)] {
+        for (offset, limit) in [
+            (0, 1),
+            (0, 50),
+            (700, 50),
+            (10_000, 50),
+            (20_000, 5),
+            (3, 0),
+        ] {
             let mut best = Best::new(offset, limit);
             for part in all.chunks(97) {
                 best.extend(part.to_vec());

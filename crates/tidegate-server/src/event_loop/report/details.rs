@@ -78,13 +78,7 @@ impl Place {
 }
 
 /// Describes a part of the streams that `query` asks for, at most `limit`, from the place `place` on.
-pub(super) fn describe(
-    node: &Node,
-    query: &Query,
-    place: &Place,
-    limit: usize,
-    now: Time,
-) -> Part {
+pub(super) fn describe(node: &Node, query: &Query, place: &Place, limit: usize, now: Time) -> Part {
     let place = place.clone();
     let mut room = bound_of_part(cures().reports, DESCRIBED);
     let mut part = Part::default();

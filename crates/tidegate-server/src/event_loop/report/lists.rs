@@ -134,8 +134,7 @@ pub(super) fn subscriptions(node: &Node, query: &Query, from: SubscriptionsAt) -
             let (mut skip, mut seen) = (from.at, 0);
             for account in accounts {
                 let room = LOOKED - seen;
-                let (found, all) =
-                    node.subscriptions_to(account, subject.as_bytes(), skip, room);
+                let (found, all) = node.subscriptions_to(account, subject.as_bytes(), skip, room);
                 seen += room.min(all.saturating_sub(skip));
                 skip = skip.saturating_sub(all);
                 counted += found.len();

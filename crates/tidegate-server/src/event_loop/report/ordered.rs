@@ -88,7 +88,10 @@ fn consumers(node: &Node, query: &Query, now: Time, after: &After) -> Looked {
     let rest = match &query.stream {
         Some(name) if seen.is_none() && within.is_none() => One(find(node, name)),
         Some(_) => One(None),
-        None => All(ByName::new(node, within.map(|(name, _)| name).or(seen.as_ref()).map(|n| &**n))),
+        None => All(ByName::new(
+            node,
+            within.map(|(name, _)| name).or(seen.as_ref()).map(|n| &**n),
+        )),
     };
     for (of, stream) in first.into_iter().chain(rest) {
         let name = stream.name();
