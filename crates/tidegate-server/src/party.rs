@@ -109,14 +109,14 @@ impl<T> PerClient<T> {
     }
 
     /// Iterates over the keys and values of the connections at these places of the table, for work on all of
-    /// them in parts. All places are below [`PerClient::slots`].
+    /// them in parts. All places are below [`PerClient::places`].
     pub(crate) fn range(&self, places: Range<usize>) -> impl Iterator<Item = (ClientKey, &T)> {
-        let places = places.start..places.end.min(self.slots());
+        let places = places.start..places.end.min(self.places());
         places.filter_map(move |at| Some((ClientKey::new(at), self.0.get(at)?)))
     }
 
     /// Returns the number of places in the table, which connections take or took.
-    pub(crate) fn slots(&self) -> usize {
+    pub(crate) fn places(&self) -> usize {
         self.0.capacity()
     }
 

@@ -95,8 +95,8 @@ impl Node {
     }
 
     /// Returns the number of places in the table of connections, for monitoring in parts.
-    pub(crate) fn slots(&self) -> usize {
-        self.entries.slots()
+    pub(crate) fn places(&self) -> usize {
+        self.entries.places()
     }
 
     /// Returns the session of the client with this key; `None` if its connection has ended.

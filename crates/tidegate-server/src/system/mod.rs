@@ -131,7 +131,7 @@ impl Service {
     fn with_connection(
         &self,
         cid: u64,
-        f: fn(&Handle, u64, std::sync::mpsc::SyncSender<bool>) -> Result<(), crate::Busy>,
+        f: fn(&Handle, u64, SyncSender<bool>) -> Result<(), crate::Busy>,
     ) -> Answer {
         let (to, found) = sync_channel(1);
         let asked = f(&self.handle, cid, to).is_ok();

@@ -71,7 +71,7 @@ pub(super) fn look(node: &Node, query: &Query, from: Cursor) -> Looked {
                 looked.add(node, query, Found::Open(session), At::Open(key));
             }
             let end = from + LOOKED;
-            looked.next = match (end < node.slots(), query.state.closed()) {
+            looked.next = match (end < node.places(), query.state.closed()) {
                 (true, _) => Some(Cursor::Open(end)),
                 (false, true) => Some(Cursor::Closed(0)),
                 (false, false) => None,

@@ -155,7 +155,7 @@ pub(super) fn subscriptions(node: &Node, query: &Query, from: SubscriptionsAt) -
                 keys.extend(session.subs.values().skip(skipped).take(taken));
             }
             next.at += LOOKED;
-            next.at >= node.slots()
+            next.at >= node.places()
         }
     };
     let entries = keys.into_iter();
@@ -195,7 +195,7 @@ pub(super) fn accounts(node: &Node, from: usize) -> ([AccountFigures; 2], Option
         of.subscriptions += session.subs.len();
         of.add(session.traffic);
     }
-    (all, (end < node.slots()).then_some(end))
+    (all, (end < node.places()).then_some(end))
 }
 
 impl AccountFigures {
