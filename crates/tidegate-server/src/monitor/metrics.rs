@@ -147,7 +147,7 @@ impl Collector for Figures {
 /// how busy the loop is.
 fn turn_cpu(turns: &TurnStats, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let bounds = TURN_BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
-    let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(turns.within).collect();
+    let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(turns.within).collect();
     let help = "CPU time of the event loop's thread in one turn";
     let mut encoder = to.encode_descriptor(
         "loop_turn_cpu",
@@ -161,7 +161,7 @@ fn turn_cpu(turns: &TurnStats, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt
 /// Encodes the histogram of the times from publishes to their acknowledgements.
 fn publish_ack(times: &AckTimes, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let bounds = ACK_BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
-    let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(times.within()).collect();
+    let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(times.within()).collect();
     let help = "Time from the read of a publish into a stream to the write of its PubAck";
     let mut encoder = to.encode_descriptor(
         "publish_ack",
