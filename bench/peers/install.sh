@@ -32,8 +32,14 @@ java() {
 
 erlang() {
     packages erlang-base
+    # Another version than Debian's: GEN_BATCH_SERVER names a directory with its sources.
+    if [ -n "${GEN_BATCH_SERVER:-}" ]; then
+        rm -rf erlang/_deps/gen_batch_server
+        mkdir -p erlang/_deps/gen_batch_server/ebin
+        erlc -o erlang/_deps/gen_batch_server/ebin "$GEN_BATCH_SERVER"/src/gen_batch_server.erl
+        cp "$GEN_BATCH_SERVER"/src/gen_batch_server.app.src erlang/_deps/gen_batch_server/ebin/gen_batch_server.app
     # The peer uses only gen_batch_server's code, so the script unpacks RabbitMQ and does not install or start it.
-    if [ -z "$(ls -d erlang/_deps/rabbitmq-server/usr/lib/rabbitmq/lib/*/plugins/gen_batch_server-*/ebin 2>/dev/null)" ]; then
+    elif [ -z "$(ls -d erlang/_deps/rabbitmq-server/usr/lib/rabbitmq/lib/*/plugins/gen_batch_server-*/ebin 2>/dev/null)" ]; then
         rm -rf erlang/_deps
         mkdir -p erlang/_deps
         (cd erlang/_deps && { apt-get download -q -o APT::Sandbox::User=root rabbitmq-server || { apt-get update -q && apt-get download -q -o APT::Sandbox::User=root rabbitmq-server; }; })
