@@ -1,10 +1,10 @@
 //! Measures actors with callers that are tasks: a lone call through both kinds of actor, beside the loop that
 //! a user of tokio would write; and 16 or 64 callers of a handler that awaits a server.
 //!
-//! `cargo bench -p tidegate --features tokio --bench callers [-- PART OF A NAME]`. A cell is a workload, and
-//! its contestants are programs that do it. Each round runs all contestants of a cell, one after the other. A
-//! ratio compares two contestants in the same round; the bench prints the median of the ratios, with the
-//! smallest and the largest.
+//! `cargo bench -p tidegate --features tokio --bench callers [-- [--json] [PART OF A NAME]]`. A cell is a
+//! workload, and its contestants are programs that do it. Each round runs all contestants of a cell, one
+//! after the other. A ratio compares two contestants in the same round; the bench prints the median of the
+//! ratios, with the smallest and the largest.
 
 use std::error::Error;
 use std::future::Future;
@@ -32,7 +32,10 @@ const LINGER: Duration = Duration::from_millis(1);
 const CAPACITY: usize = 16_384;
 
 fn main() -> Result<(), Failure> {
-    let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+    let is_json = std::env::args().any(|arg| arg == "--json");
+    let mut args = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench" && arg != "--json");
     let only = args.next().unwrap_or_default();
     // `cargo test --benches` passes this flag, as to a bench of criterion. The program then measures nothing.
     if only == "--test" {
@@ -44,8 +47,18 @@ fn main() -> Result<(), Failure> {
             [4, 16, 64].map(|callers| round_trips(workers, callers, Duration::from_millis(1)))
         }))
         .chain([16, 64].map(|callers| round_trips(1, callers, Duration::from_millis(4))));
+    let mut rows = Vec::new();
     for cell in cells.filter(|cell| cell.name.contains(&only)) {
-        cell.run()?;
+        let rounds = cell.run()?;
+        if is_json {
+            eprintln!("{} (load {})", cell.name, load());
+            rows.extend(cell.rows(&rounds));
+        } else {
+            cell.print(&rounds);
+        }
+    }
+    if is_json {
+        println!("{{\"bench\":\"callers\",\"rows\":[{}]}}", rows.join(","));
     }
     Ok(())
 }
@@ -59,6 +72,9 @@ struct Cell {
     figure: &'static str,
     contestants: Vec<(&'static str, Contestant)>,
 }
+
+/// A function that returns one figure of a sample.
+type Figure = fn(&Sample) -> f64;
 
 type Contestant = Box<dyn Fn() -> Result<Sample, Failure>>;
 
@@ -74,13 +90,18 @@ struct Sample {
 }
 
 impl Cell {
-    fn run(&self) -> Result<(), Failure> {
-        println!("{} (load {})", self.name, load());
+    /// Runs all rounds. Returns the samples of each round, in the order of the contestants.
+    fn run(&self) -> Result<Vec<Vec<Sample>>, Failure> {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             let samples = self.contestants.iter().map(|(_, run)| run());
             rounds.push(samples.collect::<Result<Vec<_>, _>>()?);
         }
+        Ok(rounds)
+    }
+
+    fn print(&self, rounds: &[Vec<Sample>]) {
+        println!("{} (load {})", self.name, load());
         for (at, (name, _)) in self.contestants.iter().enumerate() {
             let of =
                 |value: fn(&Sample) -> f64| spread(rounds.iter().map(|round| value(&round[at])));
@@ -97,7 +118,67 @@ impl Cell {
                 of(|s| s.batch).0,
             );
         }
-        Ok(())
+    }
+
+    /// Formats a row for each contestant as JSON, in the form of the documents of `tidegate-bench`. The row
+    /// of the default controller has the ratios of its figures to those of each other contestant.
+    fn rows(&self, rounds: &[Vec<Sample>]) -> Vec<String> {
+        let row = |at: usize| {
+            let of =
+                |value: fn(&Sample) -> f64| spread(rounds.iter().map(|round| value(&round[at]))).0;
+            let (name, _) = self.contestants[at];
+            let (system, controller) = match name.split_once(", ") {
+                Some(("tidegate", controller)) => ("tidegate", format!("\"{controller}\"")),
+                _ => (name, "null".to_owned()),
+            };
+            let calls = match self.figure {
+                "calls/s" => of(|s| s.figure).to_string(),
+                _ => "null".to_owned(),
+            };
+            let ratios = match name {
+                "tidegate" => self.ratios(at, rounds),
+                _ => String::new(),
+            };
+            format!(
+                "{{\"system\":\"{system}\",\"controller\":{controller},\"case\":\"{}\",\"rounds\":{},\"ops_per_s\":{calls},\
+                 \"mean_us\":{},\"client_cpu_us\":{},\"batch_mean\":{}{ratios}}}",
+                self.name,
+                rounds.len(),
+                of(|s| s.wall_ns) / 1e3,
+                of(|s| s.cpu_ns) / 1e3,
+                of(|s| s.batch),
+            )
+        };
+        (0..self.contestants.len()).map(row).collect()
+    }
+
+    /// Formats the medians of the ratios within the rounds, of the contestant at `ours` to each other.
+    fn ratios(&self, ours: usize, rounds: &[Vec<Sample>]) -> String {
+        let kinds: &[(&str, Figure)] = match self.figure {
+            "calls/s" => &[
+                ("ratio", |s| s.figure),
+                ("mean_ratio", |s| s.wall_ns),
+                ("cpu_ratio", |s| s.cpu_ns),
+            ],
+            _ => &[("mean_ratio", |s| s.wall_ns), ("cpu_ratio", |s| s.cpu_ns)],
+        };
+        let of_kind = |&(key, value): &(&str, Figure)| {
+            let others = (0..self.contestants.len()).filter(|other| *other != ours);
+            let ratios = others.map(|other| {
+                let ratio = spread(
+                    rounds
+                        .iter()
+                        .map(|round| value(&round[ours]) / value(&round[other])),
+                )
+                .0;
+                format!(
+                    "\"{}\":{ratio}",
+                    self.contestants[other].0.replace("tidegate, ", "tidegate ")
+                )
+            });
+            format!(",\"{key}\":{{{}}}", ratios.collect::<Vec<_>>().join(","))
+        };
+        kinds.iter().map(of_kind).collect()
     }
 }
 
