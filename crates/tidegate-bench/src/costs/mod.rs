@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_cli::report::Document;
+use serde_json::json;
+use tidegate_cli::report::{Document, OURS, Row};
 
 /// The arguments with which the user runs `tidegate-bench costs`.
 #[derive(Args, Clone, Debug)]
@@ -26,6 +27,9 @@ pub(crate) struct CostsArgs {
     /// noise.
     #[arg(long, value_name = "N", default_value_t = 51, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// Print one JSON document, for other programs, instead of the table for the simulation.
+    #[arg(long)]
+    json: bool,
 }
 
 /// The measured works for the simulation, each with its cost in picoseconds.
@@ -40,7 +44,16 @@ pub(crate) fn run(args: &CostsArgs) -> anyhow::Result<ExitCode> {
     table.extend(consumers::measure(rounds));
     table.extend(keys::measure(rounds)?);
     let mut out = std::io::stdout().lock();
-    let machine = Document::new("costs").machine;
+    let mut document = Document::new("costs");
+    if args.json {
+        document.rows = table
+            .iter()
+            .map(|(work, ps)| row(work, *ps, args.rounds))
+            .collect();
+        writeln!(out, "{}", document.json()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let machine = document.machine;
     writeln!(
         out,
         "# The cost of each work of the event loop, in picoseconds: medians of {rounds} rounds,"
@@ -50,6 +63,19 @@ pub(crate) fn run(args: &CostsArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{work} {ps}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the row of one work, with its cost in picoseconds.
+fn row(work: &str, ps: u64, rounds: u32) -> Row {
+    Row {
+        system: OURS.into(),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        case: "works of the event loop".into(),
+        controller: Some(work.into()),
+        rounds: Some(rounds.into()),
+        extra: [("ps".to_owned(), json!(ps))].into(),
+        ..Row::default()
+    }
 }
 
 /// Returns the median time of one work over `rounds` rounds, in picoseconds. `round` does `n` works and

@@ -1,13 +1,15 @@
 //! `tidegate-bench handlers`: runs real handlers under closed and open loops of callers, with this library's
 //! defaults beside the best fixed settings of a grid and other crates that batch.
 //!
-//! [`cell`], [`setting`], [`arrivals`], [`outcome`] and [`verdict`] decide and are pure. [`load`] calls every
-//! contestant, [`play`] runs a cell, [`results`] keeps its result, [`work`] has the handlers. [`ours`]
-//! contains every use of the library, [`recv_many`] and `rivals` contain the other contestants.
+//! [`cell`], [`setting`], [`arrivals`], [`outcome`], [`verdict`] and [`document`] decide and are pure.
+//! [`load`] calls every contestant, [`play`] runs a cell, [`results`] keeps its result, [`work`] has the
+//! handlers. [`ours`] contains every use of the library, [`recv_many`] and `rivals` contain the other
+//! contestants.
 
 mod arrivals;
 mod cell;
 mod contestant;
+mod document;
 mod host;
 mod load;
 mod ours;
@@ -71,6 +73,9 @@ pub(crate) struct HandlersArgs {
     /// Print the names of the cells instead of running them, to choose some for --cells.
     #[arg(long)]
     list: bool,
+    /// Print one JSON document, for other programs, instead of tables.
+    #[arg(long)]
+    json: bool,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -121,14 +126,16 @@ pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     // disturb the host's figures.
     bench.work = None;
     let host = bench.host()?;
-    let verdict = verdict::verdict(&played);
     let wall = start.elapsed();
-    writeln!(std::io::stdout(), "{verdict}")?;
-    writeln!(
-        std::io::stdout(),
-        "host at the end: {host}; wall time {}",
-        span(wall)
-    )?;
+    let end = format!("host at the end: {host}; wall time {}", span(wall));
+    if args.json {
+        say(&end);
+        let mut document = Document::new("handlers");
+        document.rows = played.iter().flat_map(document::rows).collect();
+        writeln!(std::io::stdout(), "{}", document.json()?)?;
+    } else {
+        writeln!(std::io::stdout(), "{}\n{end}", verdict::verdict(&played))?;
+    }
     let is_ours = |row: &outcome::Row| row.system == System::Ours.name() && row.note.is_some();
     Ok(if interrupt::asked() {
         ExitCode::from(interrupt::EXIT_CODE)
@@ -148,6 +155,8 @@ struct Bench {
     directory: Directory,
     machine: String,
     commit: Option<String>,
+    /// True if standard output is for the JSON document alone.
+    json: bool,
 }
 
 impl Bench {
@@ -177,6 +186,7 @@ impl Bench {
             directory: Directory::make()?,
             machine: document.machine,
             commit: document.commit,
+            json: args.json,
         })
     }
 
@@ -189,7 +199,11 @@ impl Bench {
     fn announce(&mut self, cells: &[Cell]) -> anyhow::Result<()> {
         let host = self.host()?;
         self.results.keep_host(&host)?;
-        writeln!(std::io::stdout(), "{}; {host}", self.machine)?;
+        let about = format!("{}; {host}", self.machine);
+        match self.json {
+            true => say(&about),
+            false => writeln!(std::io::stdout(), "{about}")?,
+        }
         let left = cells
             .iter()
             .filter(|cell| self.results.cell(&cell.name()).is_none());
@@ -214,7 +228,7 @@ impl Bench {
         let name = cell.name();
         if let Some(kept) = self.results.cell(&name) {
             let kept = kept.clone();
-            show(&kept)?;
+            self.show(&kept)?;
             return Ok(Some(kept));
         }
         let per_s = match cell.load {
@@ -232,8 +246,19 @@ impl Bench {
             return Ok(None);
         };
         self.results.keep_cell(&played)?;
-        show(&played)?;
+        self.show(&played)?;
         Ok(Some(played))
+    }
+
+    /// Prints the table of a cell, or with `--json` a remark that the cell is done.
+    fn show(&self, played: &Played) -> anyhow::Result<()> {
+        if self.json {
+            say(&format!("{}: done", played.cell));
+        } else {
+            let table = verdict::cell_table(played);
+            writeln!(std::io::stdout(), "\n{}", table.trim_end())?;
+        }
+        Ok(())
     }
 
     /// Returns the capacity of the cell's handler in items a second, which sets the rate of an open loop;
@@ -270,15 +295,6 @@ impl Bench {
         self.work = Some((kind, work));
         Ok(())
     }
-}
-
-fn show(played: &Played) -> anyhow::Result<()> {
-    writeln!(
-        std::io::stdout(),
-        "\n{}",
-        verdict::cell_table(played).trim_end()
-    )?;
-    Ok(())
 }
 
 fn say(text: &str) {
