@@ -65,6 +65,8 @@ pub(crate) enum Bench {
     /// Measure what each work of the server's event loop takes, and print the table that the simulation of
     /// the loop reads.
     Costs(crate::costs::CostsArgs),
+    /// Simulate how controllers respond when the cost of a batch changes, in virtual time.
+    Response(crate::response::ResponseArgs),
     /// Run the well-behaved clients of the bench `neighbours` in a process of their own. The bench starts
     /// this command, and controls it by lines on standard input.
     #[command(hide = true)]
