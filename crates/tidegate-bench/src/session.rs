@@ -20,6 +20,8 @@ use tidegate_cli::report::{Document, Row, case_table};
 
 /// The time from the start of a run after which the session starts no further cell, unless `--full` is set.
 const BUDGET: Duration = Duration::from_secs(8 * 60);
+/// The words with which a session says that it leaves out a cell.
+pub(crate) const OVER: &str = "the time of one call is over";
 /// The time from the start of a run after which the session starts no further measurement, unless `--full` is
 /// set. The run then ends within ten minutes.
 const END: Duration = Duration::from_secs(9 * 60 + 15);
@@ -120,9 +122,7 @@ impl Session {
             return false;
         }
         if !self.args.full && self.started.elapsed() > BUDGET {
-            self.say(&format!(
-                "{case}: not run, the time of one call is over; --full has every cell"
-            ));
+            self.say(&format!("{case}: not run, {OVER}; --full has every cell"));
             return false;
         }
         true
