@@ -10,7 +10,7 @@ SHARED := -p tidegate -p tidegate-log -p tidegate-server
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help built deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim soak-loop soak-churn stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book measure-tune clean
+.PHONY: help built deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move measure-headroom prove-power soak-sim soak-loop soak-churn stream-oracle cluster-oracle suites bench fuzz audit package dashboard dashboard-check dashboard-browser deb examples book measure-tune clean report
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -59,7 +59,7 @@ test: ## every test but those of test-all (installs what is missing when run as 
 	@$(MAKE) --no-print-directory -j2 deps built
 	$(CARGO) test --locked $(PRODUCT) --lib --bins --tests
 	$(CARGO) test --locked $(PRODUCT) --doc
-	$(CARGO) test --locked -p tidegate-bench $(SHARED) --features $(FEATURES) --bins --test bench
+	$(CARGO) test --locked -p tidegate-bench $(SHARED) --features $(FEATURES) --bins --test bench --test report
 	@$(MAKE) --no-print-directory loom ignored
 
 test-all: test deps-peers ## test, then rivals, examples, steps of the replication, the proofs and 10,000 seeds: hours
@@ -98,6 +98,11 @@ BENCHES ?= mailbox queue topology link redis
 compare-benches: ## OLD=FILE NEW=FILE: two release binaries of tidegate-bench over BENCHES (the engine's five), in interleaved pairs
 	@test -n "$(OLD)" && test -n "$(NEW)" || { echo "expected OLD=FILE and NEW=FILE, two release binaries of tidegate-bench"; exit 2; }
 	scripts/pairs.py "$(OLD)" "$(NEW)" --pairs $(PAIRS) --within $(WITHIN) $(BENCHES)
+
+report: ## every bench with its peers into bench/results/report: most of a day; goes on where it was stopped; ONLY=TEXT measures some steps
+	$(CARGO) build --locked --release -p tidegate-cli
+	$(CARGO) build --locked --release -p tidegate-bench --features peers
+	target/release/tidegate-bench report $(if $(ONLY),--only "$(ONLY)")
 
 handlers: ## real handlers beside the crates that batch: about 4 h; goes on where it was stopped
 	$(CARGO) build --locked --release -p tidegate-bench --features peers

@@ -67,6 +67,9 @@ pub(crate) enum Bench {
     Costs(crate::costs::CostsArgs),
     /// Simulate how controllers respond when the cost of a batch changes, in virtual time.
     Response(crate::response::ResponseArgs),
+    /// Run every bench with its rivals, and write one page and one Markdown file about all results, with the
+    /// losses first. A later run measures only the missing results.
+    Report(crate::report::ReportArgs),
     /// Run the well-behaved clients of the bench `neighbours` in a process of their own. The bench starts
     /// this command, and controls it by lines on standard input.
     #[command(hide = true)]

@@ -24,6 +24,7 @@ mod postgres;
 mod proxy;
 mod queue;
 mod redis;
+mod report;
 mod response;
 mod rounds;
 mod session;
@@ -102,6 +103,7 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Costs(args) => return costs::run(args),
         Bench::Many(args) => return many::run(args),
         Bench::Response(args) => return response::run(args),
+        Bench::Report(args) => return report::run(args),
         Bench::Features(args) => return features::run(args),
         Bench::Neighbours(args) => return neighbours::run(args),
         Bench::NeighboursClients => {
