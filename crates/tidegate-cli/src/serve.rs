@@ -639,6 +639,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         dashboard: settings.dashboard,
         dashboard_hosts: settings.dashboard_hosts.clone(),
         message_token: settings.message_token.clone(),
+        metrics_streams: settings.metrics_streams,
+        metrics_consumers: settings.metrics_consumers,
     };
     let server = Server::bind(settings)?;
     tracing::info!("Starting tidegate {}", env!("CARGO_PKG_VERSION"));

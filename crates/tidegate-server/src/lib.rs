@@ -57,7 +57,7 @@ pub use event_loop::errors::{RunError, StartError};
 pub use event_loop::handle::{Busy, Handle};
 pub use event_loop::members::IdentityError;
 pub use event_loop::tls::TlsError;
-pub use monitor::{Monitor, Options as MonitorOptions};
+pub use monitor::{Monitor, Options as MonitorOptions, SERIES_DEFAULT, SERIES_MAX};
 // These types make the state machine without sockets public for tests and fuzz targets only. Their interface
 // may change at any time.
 #[doc(hidden)]

@@ -14,7 +14,7 @@ use super::tree::{self, Map, SyntaxError, System, Value};
 use super::users::{accounts, authorization, system_account};
 use super::values::{
     advertised, base_path, boolean, count, duration, error, file, hosts, listen, message_token,
-    metadata, name, number, payload, port, positive, tags, text, value, write_timeout,
+    metadata, name, number, payload, port, positive, series, tags, text, value, write_timeout,
 };
 use super::{Settings, StreamSettings};
 
@@ -162,6 +162,8 @@ pub fn read(map: &Map, s: &mut Settings) -> Report {
             "dashboard" => s.dashboard = Some(boolean(key, item)?),
             "dashboard_hosts" => s.dashboard_hosts = hosts(key, item)?,
             "message_token" => s.message_token = Some(message_token(key, item)?),
+            "metrics_streams" => s.metrics_streams = series(key, item)?,
+            "metrics_consumers" => s.metrics_consumers = series(key, item)?,
             "lame_duck_duration" => s.lame_duck_duration = duration(key, item)?,
             "lame_duck_grace_period" => s.lame_duck_grace_period = duration(key, item)?,
             "pid_file" => s.pid_file = Some(file(key, item)?),

@@ -132,6 +132,8 @@ pub static SETTINGS: &[Setting] = &[
     own("", &["dashboard_hosts"]),
     own("", &["message_token"]),
     own("", &["insecure"]),
+    own("", &["metrics_streams"]),
+    own("", &["metrics_consumers"]),
     own("", &["strict"]),
     idle("", &["trace"]),
     idle("", &["trace_verbose"]),

@@ -90,6 +90,11 @@ pub struct Settings {
     pub dashboard_hosts: Vec<String>,
     /// The token with which a reader of the monitor may read messages. `None` allows no reader.
     pub message_token: Option<MessageToken>,
+    /// The most streams with series of their own in the monitor's `/metrics`, so that a server with many
+    /// streams does not flood a collector.
+    pub metrics_streams: usize,
+    /// The most consumers of these streams with series of their own there.
+    pub metrics_consumers: usize,
     /// The tags that the operator gives the server, in lower case. Streams and clients choose servers by
     /// them.
     pub tags: Vec<String>,
@@ -213,6 +218,8 @@ impl Default for Settings {
             dashboard: None,
             dashboard_hosts: Vec::new(),
             message_token: None,
+            metrics_streams: crate::SERIES_DEFAULT,
+            metrics_consumers: crate::SERIES_DEFAULT,
             tags: Vec::new(),
             metadata: BTreeMap::new(),
             system_account: SYSTEM_ACCOUNT.into(),

@@ -11,6 +11,7 @@ use super::MessageToken;
 use super::host_port::{HostPort, HostPortError};
 use super::known;
 use super::tree::{Item, Map, SyntaxError, Value};
+use crate::SERIES_MAX;
 
 /// The most further names of a host, for the dashboard.
 const HOSTS_MAX: usize = 64;
@@ -134,6 +135,13 @@ pub(super) fn count(key: &str, item: &Item, min: i64) -> Result<usize, SyntaxErr
         return Ok(0);
     }
     number(key, item, min)
+}
+
+/// Reads a bound on the series in the monitor's `/metrics`.
+pub(super) fn series(key: &str, item: &Item) -> Result<usize, SyntaxError> {
+    let wanted: Option<usize> = number(key, item, 0).ok();
+    let expected = || wrong(key, item, &format!("a whole number from 0 to {SERIES_MAX}"));
+    wanted.filter(|n| *n <= SERIES_MAX).ok_or_else(expected)
 }
 
 pub(super) fn payload(key: &str, item: &Item) -> Result<usize, SyntaxError> {

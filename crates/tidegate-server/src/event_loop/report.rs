@@ -10,6 +10,7 @@ pub(crate) mod gather;
 pub(crate) mod lists;
 mod ordered;
 pub(crate) mod query;
+pub(crate) mod series;
 pub(crate) mod server;
 pub(crate) mod why;
 
@@ -31,6 +32,7 @@ use tidegate_stream::stream::{Held, Usage};
 
 use self::gather::Listed;
 use self::query::Query;
+use self::series::Series;
 use self::why::Located;
 use crate::config::StreamSettings;
 #[cfg(feature = "sim")]
@@ -179,6 +181,9 @@ pub(crate) struct Streams {
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
+    /// The figures of single streams and consumers in the slice that the reader asks for; empty if it asks
+    /// for none.
+    pub(crate) series: Series,
     /// The place of the message that the reader wants explained; `None` if it asks for something else.
     pub(crate) located: Option<Located>,
 }
@@ -224,6 +229,10 @@ impl Streams {
             cluster: first.cluster().clone(),
             nodes: first.nodes(),
             behind: all().find_map(|s| s.behind()).map(Into::into),
+            series: match &query.series {
+                Some(slice) => series::read(node, slice),
+                None => Series::default(),
+            },
             located: query.message.as_ref().map(|m| why::locate(node, store, m)),
         })
     }

@@ -1,4 +1,8 @@
-//! Writes the monitor's figures in the text format of Prometheus, for programs that collect metrics.
+//! Writes the monitor's figures in the text format of OpenMetrics, which Prometheus reads, for programs that
+//! collect metrics.
+//!
+//! The names are stable: docs/observability.md lists each of them, and a test compares the list with an
+//! answer. [`super::series`] has the figures of single streams and consumers.
 
 use std::fmt;
 
@@ -9,16 +13,27 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::json::Process;
+use super::json::{self, Process};
+use super::machine::{self, Disk};
+use super::series;
 use crate::event_loop::report::{Cluster, Report, Streams};
 use crate::event_loop::turns::{TURN_BOUNDS_US, TurnStats};
 use crate::sessions::ack_times::{ACK_BOUNDS_US, AckTimes};
 use crate::sessions::routes::PeerView;
 
+/// A metric that goes up and down, and (`COUNTER`) a metric that only grows, for [`encode_labelled`].
+pub(super) const GAUGE: (MetricType, fn(f64) -> ConstGauge<f64>) =
+    (MetricType::Gauge, ConstGauge::new);
+const COUNTER: (MetricType, fn(u64) -> ConstCounter<u64>) =
+    (MetricType::Counter, ConstCounter::new);
+
 /// Makes the monitor's answer to `/metrics`: all figures of the report, as text that Prometheus collects.
+/// Asks the system for the room on the disk, which may take long.
 pub(super) fn text(report: Report) -> Vec<u8> {
     let mut registry = Registry::with_prefix("tidegate");
-    registry.register_collector(Box::new(Figures(report)));
+    let directory = report.streams.as_ref().map(|s| &s.settings.directory);
+    let disk = directory.and_then(|path| machine::disk(path));
+    registry.register_collector(Box::new(Figures { report, disk }));
     let mut out = String::new();
     // The encoding never fails, because it writes into a string.
     let _ = encode(&mut out, &registry);
@@ -26,11 +41,15 @@ pub(super) fn text(report: Report) -> Vec<u8> {
 }
 
 #[derive(Debug)]
-struct Figures(Report);
+struct Figures {
+    report: Report,
+    /// The room on the disk of the streams; `None` without streams, or where the system does not say it.
+    disk: Option<Disk>,
+}
 
 impl Collector for Figures {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let r = &self.0;
+        let r = &self.report;
         let (t, flow, process) = (r.stats.traffic, r.flow, Process::now());
         let counters = [
             ("in_messages", "Messages published by clients", t.in_msgs),
@@ -109,14 +128,49 @@ impl Collector for Figures {
         encode_each(&mut to, counters, ConstCounter::new)?;
         turn_cpu(&r.turns, &mut to)?;
         publish_ack(&r.ack_times, &mut to)?;
+        batches_by_reason(r, &mut to)?;
         if let Some(streams) = &r.streams {
             streams_figures(streams, &mut to)?;
+            series::encode(streams, &mut to)?;
+        }
+        if let Some(disk) = &self.disk {
+            let gauges = [
+                (
+                    "disk_free_bytes",
+                    "Room left on the file system of the streams",
+                    disk.free_bytes as f64,
+                ),
+                (
+                    "disk_size_bytes",
+                    "Size of the file system of the streams",
+                    disk.total_bytes as f64,
+                ),
+            ];
+            encode_each(&mut to, gauges, ConstGauge::new)?;
         }
         if let Some(cluster) = &r.cluster {
             cluster_figures(cluster, &mut to)?;
+            members(cluster, r, &mut to)?;
         }
+        let about = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("server_name", r.info.server_name.as_str()),
+            ("server_id", r.info.server_id.as_str()),
+        ];
+        let help = "The server, in the labels; always 1";
+        encode_labelled(&mut to, "build_info", help, [(about, 1.0)], GAUGE)?;
         let gauges = [
+            (
+                "ready",
+                "1 if the server is ready, as /healthz says, else 0",
+                f64::from(u8::from(json::healthz(r).0)),
+            ),
             ("connections", "Connections now", r.connections as f64),
+            (
+                "connections_max",
+                "The most connections that the server accepts",
+                r.max_connections as f64,
+            ),
             ("subscriptions", "Subscriptions now", r.sublist.len as f64),
             (
                 "write_batch_limit",
@@ -175,6 +229,66 @@ fn publish_ack(times: &AckTimes, to: &mut DescriptorEncoder<'_>) -> Result<(), f
         &buckets,
         None,
     )
+}
+
+/// Encodes the batches of each boundary by the reason of their cut, from which an operator sees why the
+/// engine decided as it did. The names of the boundaries are those of the dashboard.
+fn batches_by_reason(r: &Report, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let streams = r.streams.iter().flat_map(|s| {
+        [
+            ("log_syncs", &s.log.controller),
+            ("entries", &s.proposals),
+            ("flow_acks", &s.fast_acks),
+        ]
+    });
+    let boundaries = streams.chain([("socket_writes", &r.flow)]);
+    let rows = boundaries.flat_map(|(boundary, snapshot)| {
+        let reasons = snapshot.counts.by_reason.iter();
+        reasons.map(move |(reason, n)| ([("boundary", boundary), ("reason", reason.as_str())], n))
+    });
+    let help = "Batches of a boundary, by the reason for which they were cut";
+    encode_labelled(to, "boundary_batches", help, rows, COUNTER)
+}
+
+/// Encodes the members of the cluster, as this node knows them.
+fn members(c: &Cluster, r: &Report, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let own = &r.info.server_name;
+    let others = c.members.iter().filter(|name| *name != own);
+    let connected = others.map(|name| {
+        let connected = c.peers.iter().any(|p| p.name == *name);
+        ([("peer", name.as_str())], f64::from(u8::from(connected)))
+    });
+    let help = "1 if this node is connected with the other member of the cluster, else 0";
+    encode_labelled(to, "peer_connected", help, connected, GAUGE)?;
+    let Some(info) = r.streams.as_ref().map(|s| &s.cluster) else {
+        return Ok(());
+    };
+    let lags = info
+        .replicas
+        .iter()
+        .map(|p| ([("peer", p.name.as_str())], p.lag as f64));
+    let help =
+        "Entries that the other member lacks; only the leader of the group of all nodes knows";
+    encode_labelled(to, "peer_lag_entries", help, lags, GAUGE)?;
+    let truth = |is: bool| f64::from(u8::from(is));
+    let gauges = [
+        (
+            "cluster_leader",
+            "1 if this node leads the group of all nodes, else 0",
+            truth(info.leader == *own),
+        ),
+        (
+            "cluster_has_leader",
+            "1 if this node knows a leader of the group of all nodes, else 0",
+            truth(!info.leader.is_empty()),
+        ),
+        (
+            "cluster_members",
+            "Members of the cluster",
+            c.members.len() as f64,
+        ),
+    ];
+    encode_each(to, gauges, ConstGauge::new)
 }
 
 fn cluster_figures(c: &Cluster, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -272,6 +386,12 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
         ),
     ];
     encode_each(to, counters, ConstCounter::new)?;
+    let seconds = [(
+        "sync_seconds",
+        "Time of the writes and syncs of the log",
+        s.log.sync_ns as f64 / 1e9,
+    )];
+    encode_each(to, seconds, ConstCounter::new)?;
     let gauges = [
         ("streams", "Streams", s.streams as f64),
         ("consumers", "Consumers", s.consumers as f64),
@@ -311,7 +431,7 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
 }
 
 /// Encodes one metric for each row of a name, a help text and a value. `metric` gives the metric's type.
-fn encode_each<V, M: EncodeMetric>(
+pub(super) fn encode_each<V, M: EncodeMetric>(
     to: &mut DescriptorEncoder<'_>,
     rows: impl IntoIterator<Item = (&'static str, &'static str, V)>,
     metric: fn(V) -> M,
@@ -319,6 +439,25 @@ fn encode_each<V, M: EncodeMetric>(
     for (name, help, value) in rows {
         let metric = metric(value);
         metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
+    }
+    Ok(())
+}
+
+/// Encodes the samples of one metric: for each row its labels and its value. Encodes nothing without rows.
+pub(super) fn encode_labelled<'a, V, M: EncodeMetric, const N: usize>(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = ([(&'a str, &'a str); N], V)>,
+    (kind, metric): (MetricType, fn(V) -> M),
+) -> Result<(), fmt::Error> {
+    let mut rows = rows.into_iter().peekable();
+    if rows.peek().is_none() {
+        return Ok(());
+    }
+    let mut family = to.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in rows {
+        metric(value).encode(family.encode_family(&labels)?)?;
     }
     Ok(())
 }

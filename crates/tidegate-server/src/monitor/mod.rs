@@ -15,6 +15,7 @@ mod options;
 mod overview;
 mod query;
 mod sampling;
+mod series;
 mod why;
 
 use std::convert::Infallible;
@@ -40,13 +41,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_monitor::page;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
-pub use self::options::Options;
 use self::options::{Closed, Doors};
+pub use self::options::{Options, SERIES_DEFAULT, SERIES_MAX};
 use self::sampling::{Sampling, Wanted};
 use crate::event_loop::handle::{Busy, Handle};
 use crate::event_loop::report::Report;
 use crate::event_loop::report::gather::Gather;
 use crate::event_loop::report::query::{Message, Query};
+use crate::event_loop::report::series::Slice;
 use crate::event_loop::report::why::Located;
 
 /// The most connections that the monitor serves at the same moment. Further ones wait in the listener's
@@ -119,6 +121,11 @@ impl Monitor {
         let base = options.base.as_str().into();
         let doors = Arc::new(Doors::new(options, address));
         let shows_dashboard = doors.dashboard;
+        let bound = |n: usize| n.min(SERIES_MAX);
+        let series = Slice::first(
+            bound(options.metrics_streams),
+            bound(options.metrics_consumers),
+        );
         let thread = std::thread::Builder::new()
             .name("monitor".into())
             .spawn(move || {
@@ -129,6 +136,7 @@ impl Monitor {
                         started,
                         base,
                         doors,
+                        series,
                         asked: Arc::default(),
                         asking: Arc::default(),
                         reading: Arc::default(),
@@ -187,6 +195,8 @@ struct Source {
     /// The beginning of all paths of the monitor, which the operator sets.
     base: Arc<str>,
     doors: Arc<Doors>,
+    /// The first slice of the series of single streams in `/metrics`, with the operator's bounds.
+    series: Slice,
     asked: Arc<Asked>,
     /// The lock that a request holds while it waits for a report of the event loop, so that the loop makes
     /// one report at a time.
@@ -398,7 +408,10 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
             None => late(),
         });
     }
-    let query = query::parse(path, text)?;
+    let mut query = query::parse(path, text)?;
+    if path == "/metrics" {
+        query.series = Some(source.series.clone());
+    }
     let Some(report) = report(source, query.clone()).await else {
         return Ok(late());
     };
@@ -432,10 +445,7 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
         "/consumerz" => json::consumerz(&report, &query, &wall),
         "/routez" => json::routez(&report, &wall),
         "/subsz" | "/subscriptionsz" => json::subsz(&report, &query, &wall),
-        "/metrics" => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            return Ok(with_type(StatusCode::OK, kind, metrics::text(report)));
-        }
+        "/metrics" => return Ok(metrics(report).await),
         _ => json::index(),
     };
     Ok(with_type(
@@ -445,8 +455,8 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
     ))
 }
 
-/// Requests a report from the event loop for a reader, and then the parts of the report's list. Returns
-/// `None` if the loop does not answer in time.
+/// Requests a report from the event loop for a reader, and then the parts of the report's list and of its
+/// series. Returns `None` if the loop does not answer in time.
 async fn report(source: &Source, query: Query) -> Option<Report> {
     let mut gather = Gather::new(&query);
     let mut report = ask(source, |to| source.handle.report(query, to)).await?;
@@ -454,6 +464,12 @@ async fn report(source: &Source, query: Query) -> Option<Report> {
         gather.take(ask(source, |to| source.handle.list(part, to)).await?);
     }
     report.listed = gather.finish();
+    while let Some(streams) = &mut report.streams
+        && let Some(next) = query.next_slice(&mut streams.series)
+    {
+        let more = ask(source, |to| source.handle.report(next, to)).await?;
+        streams.series.append(more.streams?.series);
+    }
     Some(report)
 }
 
@@ -466,6 +482,19 @@ async fn ask<T: Send + 'static>(
     // The loop makes one answer at a time, so that many readers do not keep it from its clients for long.
     let _turn = source.asking.lock().await;
     sampling::ask(send).await
+}
+
+/// Makes the answer to `/metrics`. A thread of its own asks the system for the room on the disk and formats
+/// the figures, so that a slow disk and a long text do not stop the other readers.
+async fn metrics(report: Report) -> Response<Full<Bytes>> {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match tokio::task::spawn_blocking(move || metrics::text(report)).await {
+        Ok(text) => with_type(StatusCode::OK, kind, text),
+        Err(_) => plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the monitor cannot answer",
+        ),
+    }
 }
 
 /// Answers why a message became durable when it did. A thread of its own reads the log for the answer, so

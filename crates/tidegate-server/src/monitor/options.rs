@@ -6,9 +6,14 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN, USER_AGE
 use tidegate_monitor::page::{self, Refusal};
 
 use crate::config::MessageToken;
+/// The most streams, and the most consumers, with series of their own in `/metrics`, if the operator sets no
+/// other number.
+pub const SERIES_DEFAULT: usize = 1000;
+/// The greatest number that the operator may set: the text of all series stays below some 10 MB.
+pub const SERIES_MAX: usize = 10_000;
 
 /// The settings of a [`Monitor`](super::Monitor).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The host and the port at which the monitor listens; port 0 takes a free one.
     pub host: String,
@@ -23,6 +28,26 @@ pub struct Options {
     pub dashboard_hosts: Vec<String>,
     /// The token with which a reader may read messages. `None` allows no reader.
     pub message_token: Option<MessageToken>,
+    /// The most streams with series of their own in `/metrics`: the first ones by name. 0 shows none, and the
+    /// monitor takes a number above [`SERIES_MAX`] for that number.
+    pub metrics_streams: usize,
+    /// The most consumers of these streams with series of their own, with the same bounds.
+    pub metrics_consumers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            port: 0,
+            base: String::new(),
+            dashboard: None,
+            dashboard_hosts: Vec::new(),
+            message_token: None,
+            metrics_streams: SERIES_DEFAULT,
+            metrics_consumers: SERIES_DEFAULT,
+        }
+    }
 }
 
 /// The rule by which a running monitor lets browsers in.

@@ -20,6 +20,7 @@ pub(crate) mod context;
 pub(crate) mod directory;
 mod entries;
 mod events;
+pub(crate) mod figures;
 pub(crate) mod origins;
 mod outcome;
 mod proposals;

@@ -9,6 +9,7 @@ mod dashboard;
 mod ending;
 mod hostile;
 mod messages;
+mod metrics;
 mod monitor;
 mod raw;
 mod secured;
@@ -31,21 +32,27 @@ struct Running {
 
 /// Reads settings from a configuration text, for a server on a free port.
 fn settings(text: &str) -> Settings {
+    try_settings(text).unwrap()
+}
+
+/// Reads settings as [`settings`] does, or returns the error as the operator reads it.
+fn try_settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings {
         port: 0,
         ..Settings::default()
     };
     let directory = std::path::PathBuf::new();
-    apply(
-        &read_nats(text, &System { directory }).unwrap(),
-        &mut settings,
-    )
-    .unwrap();
-    settings
+    let map = read_nats(text, &System { directory }).map_err(|e| e.to_string())?;
+    apply(&map, &mut settings).map_err(|e| e.to_string())?;
+    Ok(settings)
 }
 
 fn start(text: &str) -> Running {
-    let server = Server::bind(settings(text)).unwrap();
+    run(settings(text))
+}
+
+fn run(settings: Settings) -> Running {
+    let server = Server::bind(settings).unwrap();
     Running {
         address: server.address(),
         handle: server.handle(),

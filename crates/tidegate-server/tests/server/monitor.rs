@@ -150,7 +150,7 @@ fn figures() {
 }
 
 /// Sends requests at `$JS.API.`, and waits for the server's answers.
-fn ask(client: &mut Raw, requests: &[(String, Value)]) {
+pub(super) fn ask(client: &mut Raw, requests: &[(String, Value)]) {
     for (what, body) in requests {
         let body = body.to_string();
         let subject = format!("$JS.API.{what}");

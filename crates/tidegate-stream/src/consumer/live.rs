@@ -667,22 +667,50 @@ impl Consumer {
         self.ahead + self.skip.left()
     }
 
+    /// Returns the number of delivered messages that receivers have not acknowledged, without a look at each
+    /// of them, so that a metric may read it.
+    #[must_use]
+    pub fn num_ack_pending(&self) -> u64 {
+        self.pending.len() as u64
+    }
+
+    /// Returns the number of pulls that wait for messages; 0 for a push consumer. A metric may read it.
+    #[must_use]
+    pub fn num_waiting(&self) -> u64 {
+        match &self.receiver {
+            Receiver::Pull(pulls) => pulls.len() as u64,
+            Receiver::Push(_) => 0,
+        }
+    }
+
+    /// Returns the last delivery of the consumer, so that a metric need not read the whole state.
+    #[must_use]
+    pub const fn delivered(&self) -> Position {
+        self.delivered
+    }
+
+    /// Returns the delivery up to which receivers have acknowledged every delivery, for a metric.
+    #[must_use]
+    pub const fn ack_floor(&self) -> Position {
+        self.ack_floor
+    }
+
     /// Returns the numbers of the consumer that a client sees in the answer to an info request.
     #[must_use]
     pub fn info(&self, now: u64) -> Info {
         let again = self.pending.iter().filter(|u| u.deliveries > 1);
-        let (num_waiting, push_bound) = match &self.receiver {
-            Receiver::Pull(pulls) => (pulls.len() as u64, false),
-            Receiver::Push(push) => (0, push.active || self.is_tapped(now)),
+        let push_bound = match &self.receiver {
+            Receiver::Pull(_) => false,
+            Receiver::Push(push) => push.active || self.is_tapped(now),
         };
         Info {
             delivered: self.delivered,
             last_delivery_us: self.last_delivery_us,
             ack_floor: self.ack_floor,
             last_ack_us: self.last_ack_us,
-            num_ack_pending: self.pending.len() as u64,
+            num_ack_pending: self.num_ack_pending(),
             num_redelivered: again.count() as u64,
-            num_waiting,
+            num_waiting: self.num_waiting(),
             num_pending: self.num_pending(),
             push_bound,
             pause_remaining_us: self

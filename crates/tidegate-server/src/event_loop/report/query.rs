@@ -1,6 +1,8 @@
 //! Defines the parameters by which a reader of the monitor or a client of the system account requests a
 //! report.
 
+use super::series::{Series, Slice};
+
 /// The greatest number of entries of a list in one report, and the default if the request names no number.
 /// nats-server has the same bound.
 pub(crate) const PAGE_MAX: usize = 1024;
@@ -110,6 +112,9 @@ pub(crate) struct Query {
     pub(crate) stream: Option<String>,
     /// The message that the reader wants explained; `None` if it asks for something else.
     pub(crate) message: Option<Message>,
+    /// The slice of the figures of single streams and consumers that the reader wants; `None` if it wants
+    /// none.
+    pub(crate) series: Option<Slice>,
 }
 
 /// A message, by the name of its stream and its number in the stream.
@@ -144,6 +149,7 @@ impl Query {
             by: None,
             stream: None,
             message: None,
+            series: None,
         }
     }
 
@@ -166,6 +172,16 @@ impl Query {
     /// Returns the figure by which the reader wants streams or consumers in order, by default their names.
     pub(super) fn by(&self) -> By {
         self.by.unwrap_or(By::Name)
+    }
+
+    /// Makes the request for the slice that follows the figures of single streams so far; `None` if they are
+    /// complete. Takes the next slice out of `so_far`.
+    pub(crate) fn next_slice(&self, so_far: &mut Series) -> Option<Self> {
+        let slice = so_far.next.take()?;
+        Some(Self {
+            series: Some(slice),
+            ..self.clone()
+        })
     }
 
     /// Returns whether the event loop must describe each stream for the report.
