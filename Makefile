@@ -68,7 +68,7 @@ test-all: test deps-peers ## test, then rivals, examples, steps of the replicati
 	$(CARGO) build --locked -p tidegate-cli
 	$(CARGO) test --locked -p tidegate-bench --features peers --test peers
 	@$(MAKE) --no-print-directory examples
-	@$(MAKE) --no-print-directory dashboard-check dashboard-browser
+	@$(MAKE) --no-print-directory dashboard-check dashboard-browser check-rules
 	@$(MAKE) --no-print-directory prove-kill prove-failover prove-partitions prove-away prove-power
 	@$(MAKE) --no-print-directory top-tmux
 	@$(MAKE) --no-print-directory soak-sim SEEDS_MAX=10000
@@ -252,6 +252,15 @@ MDBOOK := $(or $(shell command -v mdbook),$(BUILT)/mdbook/bin/mdbook)
 book: ## the book as pages in target/book (needs mdbook, which this installs below target)
 	@test -x $(MDBOOK) || $(CARGO) install --locked mdbook@0.5.4 --no-default-features --features search --root $(BUILT)/mdbook
 	$(MDBOOK) build book --dest-dir $(BUILT)/book
+
+PROMTOOL := $(or $(shell command -v promtool),$(BUILT)/prometheus/usr/bin/promtool)
+.PHONY: check-rules
+check-rules: ## the alert rules and the dashboard's expressions under Prometheus's promtool, and the rules over made-up figures (Debian's prometheus, unpacked below target)
+	@test -x $(PROMTOOL) || { mkdir -p $(BUILT)/prometheus && cd $(BUILT)/prometheus && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb .; } >target-prometheus.log 2>&1 </dev/null \
+	  || { echo "missing: promtool (see target-prometheus.log)"; exit 1; }
+	$(PROMTOOL) check rules observability/alerts.yaml
+	$(PROMTOOL) test rules observability/alerts_test.yaml
+	PROMTOOL=$(PROMTOOL) $(CARGO) test --locked $(PRODUCT) --test server promtool -- --ignored
 
 clean: ## build output
 	$(CARGO) clean

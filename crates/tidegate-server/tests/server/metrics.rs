@@ -2,6 +2,7 @@
 //! and consumers.
 
 mod exposition;
+mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
