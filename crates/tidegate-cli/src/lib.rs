@@ -141,11 +141,16 @@ fn code_of(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) ->
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             face::complain(format_args!("{program}: {}", line(&e)));
-            match interrupt::caused(&e) {
-                true => interrupt::exit_code(),
-                false => ExitCode::from(if e.is::<Usage>() { 2 } else { 1 }),
-            }
+            failed(&e)
         }
+    }
+}
+
+/// Returns the exit code of a command that ended with this error.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    match interrupt::caused(error) {
+        true => interrupt::exit_code(),
+        false => ExitCode::from(if error.is::<Usage>() { 2 } else { 1 }),
     }
 }
 

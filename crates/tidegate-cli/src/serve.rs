@@ -9,6 +9,7 @@ mod check;
 mod log_file;
 mod signal;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::num::NonZeroI32;
@@ -606,6 +607,42 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     args.check(&settings, &report)?;
     let log = log_to(&settings, args.log_format)?;
+    if args.log_format == LogFormat::Text {
+        return serve(args, settings, &report, log);
+    }
+    log_panics();
+    let has_file = log.is_some();
+    let served = serve(args, settings, &report, log);
+    let Err(e) = served else {
+        return served;
+    };
+    // A program that collects the log finds the reason of the end in it. If the log is a file, the error also
+    // goes to standard error, as text.
+    tracing::error!("{}", crate::line(&e));
+    match has_file {
+        true => Err(e),
+        false => Ok(crate::failed(&e)),
+    }
+}
+
+/// Makes panics lines of the log, so that no line on standard error is without its form.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let trace = Backtrace::capture();
+        match trace.status() {
+            BacktraceStatus::Captured => tracing::error!("{panic}\n{trace}"),
+            _ => tracing::error!("{panic}"),
+        }
+    }));
+}
+
+/// Runs the server with these settings, once the log is set up.
+fn serve(
+    args: &ServeArgs,
+    settings: Settings,
+    report: &Report,
+    log: Option<Arc<LogFile>>,
+) -> anyhow::Result<ExitCode> {
     if log.is_none()
         && args.log_format == LogFormat::Text
         && face::chats()
@@ -620,7 +657,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             "--insecure (or `insecure` in the configuration) is on, so the server serves any program that reaches a port without credentials: protect such ports in another way, for example with a firewall"
         );
     }
-    check::warn(&report);
+    check::warn(report);
     args.unused.warn();
     allow_files();
     if let Some(parent) = args.with_parent {

@@ -162,6 +162,23 @@ fn json_log_lines_are_objects_with_a_time_a_level_and_a_message() {
 }
 
 #[test]
+fn the_error_that_ends_a_server_is_a_json_log_line_too() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let args = ["serve", "-p", &port, "--no-streams", "--log-format", "json"];
+    let output = tidegate(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let log = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect();
+    let last = lines.last().unwrap();
+    assert_eq!(last["level"], "ERROR", "{log}");
+    assert!(last["message"].as_str().unwrap().contains(&port), "{log}");
+}
+
+#[test]
 fn lines_arrive_byte_for_byte_and_term_drains() {
     let serve = Serve::start(&[]);
     let directory = tempfile::tempdir().unwrap();
