@@ -43,6 +43,62 @@ pub fn trace_of(block: &[u8]) -> Option<TraceRequest<'_>> {
 const TRACE_TO: &[u8] = b"Nats-Trace-Dest";
 const TRACE_ONLY: &[u8] = b"Nats-Trace-Only";
 
+/// The place in a trace at which a client publishes a message, as W3C Trace Context has it in the header
+/// `traceparent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceParent {
+    /// The number of the trace; it is not zero.
+    pub trace_id: [u8; 16],
+    /// The number of the client's own span, to which the server's span belongs; it is not zero.
+    pub span_id: [u8; 8],
+    /// True if the client records the trace.
+    pub is_sampled: bool,
+}
+
+/// Returns the place in a trace that the header block `block` names; `None` if it names none, or in a form
+/// that Trace Context does not allow.
+#[must_use]
+pub fn trace_parent(block: &[u8]) -> Option<TraceParent> {
+    // As in `trace_of`, a search of all bytes comes first. Libraries also write the name with a capital.
+    memchr::memmem::find(block, &TRACE_PARENT[1..])?;
+    let mut all = lines(block);
+    let (_, _, value) = all.find(|(_, name, _)| name.eq_ignore_ascii_case(TRACE_PARENT))?;
+    let mut parts = value.splitn(5, |b| *b == b'-');
+    let mut next = || parts.next();
+    let (version, trace, span, flags) = (next()?, next()?, next()?, next()?);
+    let [version] = from_hex(version)?;
+    // Version 0 has four parts. Later versions may have more behind these, and version 255 is forbidden.
+    if version == 0xff || version == 0 && next().is_some() {
+        return None;
+    }
+    let [flags] = from_hex(flags)?;
+    let parent = TraceParent {
+        trace_id: from_hex(trace)?,
+        span_id: from_hex(span)?,
+        is_sampled: flags & 1 == 1,
+    };
+    (parent.trace_id != [0; 16] && parent.span_id != [0; 8]).then_some(parent)
+}
+
+const TRACE_PARENT: &[u8] = b"traceparent";
+
+/// Reads bytes from lower-case hexadecimal digits, two for each.
+fn from_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let digit = |b: u8| match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    if digits.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = 16 * digit(pair[0])? + digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
 /// Returns a copy of `block` without the headers of this name, before the server delivers the message;
 /// `None` if the block has no such header.
 #[must_use]
@@ -136,6 +192,39 @@ mod tests {
             assert_eq!(with(lines), None, "{lines}");
         }
         assert_eq!(trace_of(b""), None);
+    }
+
+    #[test]
+    fn places_in_traces() {
+        let with = |line: &str| trace_parent(format!("NATS/1.0\r\n{line}\r\n\r\n").as_bytes());
+        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        let parent = with(&format!("A: b\r\ntraceparent: 00-{trace}-{span}-01")).unwrap();
+        assert_eq!(parent.trace_id[..3], [0x4b, 0xf9, 0x2f]);
+        assert_eq!(
+            parent.span_id,
+            [0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]
+        );
+        assert!(parent.is_sampled);
+        let again = with(&format!("Traceparent:00-{trace}-{span}-02"));
+        assert!(!again.unwrap().is_sampled);
+        assert!(with(&format!("traceparent: 01-{trace}-{span}-01-more-and-more")).is_some());
+        let zero = "0".repeat(32);
+        for wrong in [
+            format!("00-{trace}-{span}"),
+            format!("00-{trace}-{span}-01-more"),
+            format!("ff-{trace}-{span}-01"),
+            format!("00-{zero}-{span}-01"),
+            format!("00-{trace}-{}-01", &zero[..16]),
+            format!("00-{}-{span}-01", trace.to_uppercase()),
+            format!("00-{}-{span}-01", &trace[1..]),
+            format!("00-{trace}-{span}-1"),
+            format!("00-{trace}-{span}-0g"),
+            String::new(),
+        ] {
+            assert_eq!(with(&format!("traceparent: {wrong}")), None, "{wrong}");
+        }
+        assert_eq!(with(&format!("x-traceparent: 00-{trace}-{span}-01")), None);
+        assert_eq!(trace_parent(b""), None);
     }
 
     #[test]

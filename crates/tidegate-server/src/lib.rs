@@ -51,13 +51,14 @@ mod simulated;
 mod streams;
 mod system;
 
-pub use config::Settings;
+pub use config::{Settings, SpanSampling};
 pub use event_loop::Server;
 pub use event_loop::errors::{RunError, StartError};
 pub use event_loop::handle::{Busy, Handle};
 pub use event_loop::members::IdentityError;
+pub use event_loop::spans::{SpanReceiver, SpanSender, Spans, SpansEnded, span_channel};
 pub use event_loop::tls::TlsError;
-pub use monitor::{Monitor, Options as MonitorOptions, SERIES_DEFAULT, SERIES_MAX};
+pub use monitor::{Monitor, Options as MonitorOptions, SERIES_DEFAULT, SERIES_MAX, metrics_text};
 // These types make the state machine without sockets public for tests and fuzz targets only. Their interface
 // may change at any time.
 #[doc(hidden)]
@@ -66,6 +67,7 @@ pub use event_loop::report::list_connections;
 pub use party::ClientKey;
 #[doc(hidden)]
 pub use sessions::{Node, NodeStats, Received, Verify};
+pub use streams::spans::{PublishSpan, Published};
 pub use system::{Load, serve_system};
 
 // These types let tests drive the event loop on a simulated machine. They are public, because tests are

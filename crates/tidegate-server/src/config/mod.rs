@@ -19,6 +19,7 @@ mod users;
 mod values;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -167,9 +168,20 @@ pub struct StreamSettings {
     /// The time in which the server once reads the whole log again, to find damaged records. Only tests
     /// change it.
     pub scrub_period: Duration,
+    /// The rule by which the server follows publishes from the socket to the acknowledgement, for traces;
+    /// `None` follows none. The program sets it if it exports spans.
+    pub spans: Option<SpanSampling>,
     /// The settings with which a measurement makes the server write streams in another way than the product
     /// does.
     pub lab: Lab,
+}
+
+/// The rule by which a server chooses the publishes that it follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanSampling {
+    /// The server follows one of this many publishes that name no trace; `None` follows none of them. It
+    /// follows each publish of a trace that its client records.
+    pub one_in: Option<NonZeroU64>,
 }
 
 impl StreamSettings {
@@ -195,6 +207,7 @@ impl StreamSettings {
             segment_bytes: 64 << 20,
             checkpoint_bytes: 256 << 20,
             scrub_period: Duration::from_secs(3 * 24 * 3600),
+            spans: None,
             lab: Lab::NONE,
         }
     }

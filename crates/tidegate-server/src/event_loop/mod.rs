@@ -48,6 +48,7 @@ pub(crate) mod report;
 #[cfg(feature = "sim")]
 pub(crate) mod simulation;
 mod socket;
+pub(crate) mod spans;
 mod system;
 mod taking_over;
 pub(crate) mod tls;
@@ -179,6 +180,8 @@ pub struct Server {
     /// The state by which the loop decides which thread syncs the log, and when the loop's thread must commit
     /// next.
     committing: Committing,
+    /// The way to the thread that exports spans of publishes; `None` if the program exports none.
+    spans: Option<spans::SpanSender>,
 }
 
 /// A round of socket writes that the loop has begun and not ended, because it took longer than a turn may
@@ -331,6 +334,7 @@ impl Server {
             writing: Duration::ZERO,
             round: None,
             committing: Committing::default(),
+            spans: None,
         };
         server.open_streams(server.clock.now())?;
         if let (Some(recording), Some(file)) = (&mut server.recording, &record) {
@@ -455,6 +459,7 @@ impl Server {
         };
         if hold.is_none() {
             self.flush(now, Reason::Drained);
+            self.hand_spans_over();
         }
         if let Some(peers) = &mut self.peers {
             peers.flush(now, &mut self.node);

@@ -47,7 +47,7 @@ use self::sampling::{Sampling, Wanted};
 use crate::event_loop::handle::{Busy, Handle};
 use crate::event_loop::report::Report;
 use crate::event_loop::report::gather::Gather;
-use crate::event_loop::report::query::{Message, Query};
+use crate::event_loop::report::query::{List, Message, Query};
 use crate::event_loop::report::series::Slice;
 use crate::event_loop::report::why::Located;
 
@@ -495,6 +495,28 @@ async fn metrics(report: Report) -> Response<Full<Bytes>> {
             "the monitor cannot answer",
         ),
     }
+}
+
+/// Returns the answer to `/metrics`, for a program that hands the figures on, with series of at most this
+/// many streams and consumers (see [`Options`]). Blocks the calling thread. Returns `None` if the event loop
+/// does not answer in time.
+#[must_use]
+pub fn metrics_text(handle: &Handle, streams: usize, consumers: usize) -> Option<String> {
+    let ask = |query| {
+        let (sender, receiver) = sync_channel(1);
+        handle.report(query, sender).ok()?;
+        receiver.recv_timeout(REPORT_TIMEOUT).ok()
+    };
+    let mut query = Query::new(List::Nothing);
+    let bound = |n: usize| n.min(SERIES_MAX);
+    query.series = Some(Slice::first(bound(streams), bound(consumers)));
+    let mut report = ask(query.clone())?;
+    while let Some(streams) = &mut report.streams
+        && let Some(next) = query.next_slice(&mut streams.series)
+    {
+        streams.series.append(ask(next)?.streams?.series);
+    }
+    String::from_utf8(metrics::text(report)).ok()
 }
 
 /// Answers why a message became durable when it did. A thread of its own reads the log for the answer, so

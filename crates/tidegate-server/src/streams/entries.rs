@@ -161,7 +161,8 @@ impl Entries {
     /// Records that the group has accepted the first closed entry, as entry `at`, so that the node finds its
     /// waiters at the commit. The controller learns that the proposal took `cost_ns` nanoseconds.
     pub(super) fn handle_proposed(&mut self, now: Time, at: EntryId, cost_ns: u64) {
-        if let Some(sealed) = self.pop() {
+        if let Some(mut sealed) = self.pop() {
+            sealed.waiters.entry.proposed = now;
             self.gauge
                 .proposed(now, sealed.commands, sealed.entry.len(), cost_ns);
             self.in_flight.push(at, sealed.waiters);

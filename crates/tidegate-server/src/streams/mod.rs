@@ -32,6 +32,7 @@ mod republishing;
 mod requests;
 pub(crate) mod restores;
 pub(crate) mod serving;
+pub(crate) mod spans;
 mod speak;
 mod stream_lists;
 pub(crate) mod subject_pages;
@@ -81,6 +82,7 @@ use self::republishing::Republishing;
 use self::restores::Restores;
 use self::serving::Key;
 use self::serving::consumers::Consumers;
+use self::spans::{OfEntry, PublishSpan, Spans};
 use self::speak::{Speech, Voice};
 use self::stream_lists::StreamLists;
 use self::subject_pages::SubjectPages;
@@ -195,6 +197,8 @@ pub(crate) struct JetStream {
     /// leader.
     giving: Giving,
     speech: Speech,
+    /// The publishes that the node follows from the socket to the acknowledgement.
+    spans: Spans,
     stats: StreamStats,
     /// The buffer for the JSON body of an answer to a client. Each answer reuses it.
     body: Vec<u8>,
@@ -249,6 +253,7 @@ impl JetStream {
             publishing: Publishing::new(settings.domain.as_deref()),
             answered: Answered::default(),
             republishing: Republishing::default(),
+            spans: Spans::new(settings.spans),
             settings,
             room: Room::default(),
             role: Role::default(),
@@ -353,6 +358,11 @@ impl JetStream {
     #[must_use]
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.entries.waiting_bytes()
+    }
+
+    /// Takes the spans of followed publishes that have their outcomes, and the number of dropped ones.
+    pub(crate) fn take_spans(&mut self) -> (Vec<PublishSpan>, u64) {
+        self.spans.take()
     }
 
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
@@ -532,15 +542,34 @@ impl JetStream {
     /// Tells each client that waits for a command of an applied entry the outcome of this command.
     fn tell_all(&mut self, cx: &mut Context<'_>, now: Time, mut waiters: Waiters<Then>) {
         let outcomes = std::mem::take(&mut self.entries.outcomes);
+        let entry = waiters.entry;
         for (command, reply, then) in waiters.drain() {
             match outcomes.get(command) {
-                Some(outcome) => self.tell(cx, now, reply, then, outcome),
+                Some(outcome) => {
+                    let then = self.followed(now, then, entry, outcome);
+                    self.tell(cx, now, reply, then, outcome);
+                }
                 None => debug_assert!(false, "each command has an outcome"),
             }
         }
         self.entries.outcomes = outcomes;
         self.answered.add(waiters.publishes());
         self.entries.durable.recycle(waiters);
+    }
+
+    /// Ends the span of a publish that the node follows, and returns the action that is left to do.
+    fn followed(&mut self, now: Time, then: Then, entry: OfEntry, outcome: &Outcome) -> Then {
+        let Then::Followed(begun) = then else {
+            return then;
+        };
+        if let Outcome::Stored { stream, .. }
+        | Outcome::Duplicate { stream, .. }
+        | Outcome::Refused { stream, .. } = outcome
+        {
+            let name = self.streams.get(*stream).map_or("", |s| s.name());
+            self.spans.end(now, *begun, entry, name, outcome);
+        }
+        Then::Publish
     }
 
     /// Begins the streams' work of a turn, such as reads, restorations and expiries, after the node has

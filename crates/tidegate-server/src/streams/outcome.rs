@@ -17,6 +17,7 @@ use super::JetStream;
 use super::admission::ChangeId;
 use super::context::Context;
 use super::serving::Key;
+use super::spans::Begun;
 
 /// The action that the node carries out once it has applied a command and knows its outcome. The node keeps
 /// the action beside the command until then, so that it knows whom to answer.
@@ -24,6 +25,8 @@ use super::serving::Key;
 pub(super) enum Then {
     /// The node answers the publisher of the message with the command's outcome, a PubAck or an error.
     Publish,
+    /// The same for a publish that the node follows, with the beginning of its span.
+    Followed(Box<Begun>),
     /// The node answers the client that asked for the command's change through the API.
     Api(Kind),
     /// The node concludes a change for which other API requests may wait, and answers the client that asked
@@ -97,7 +100,7 @@ impl JetStream {
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         match then {
-            Then::Publish => self.published(outcome, &mut body),
+            Then::Publish | Then::Followed(_) => self.published(outcome, &mut body),
             Then::Atomic(id) => self.batch_stored(outcome, &id, &mut body),
             Then::Api(Kind::StreamRestore)
                 if matches!(outcome, Outcome::Created { .. })

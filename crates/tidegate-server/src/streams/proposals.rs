@@ -19,6 +19,7 @@ use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder,
 use super::answered::{self, Publishes};
 use crate::party::Party;
 use crate::streams::serving::Key;
+use crate::streams::spans::OfEntry;
 
 /// The bounds, in bytes, between which the controller chooses the size at which the node closes an entry: the
 /// upper bound, and (`ENTRY_BYTES_MIN`) the lower bound. Larger entries would save nothing, and would make
@@ -52,6 +53,8 @@ pub(super) struct Waiters<T> {
     list: Vec<Waiter<T>>,
     /// The publishes among the commands, by the time at which the loop read them.
     publishes: Vec<Publishes>,
+    /// The facts about the entry for the spans of its publishes.
+    pub(super) entry: OfEntry,
 }
 
 impl<T> Default for Waiters<T> {
@@ -60,6 +63,7 @@ impl<T> Default for Waiters<T> {
             subjects: Vec::new(),
             list: Vec::new(),
             publishes: Vec::new(),
+            entry: OfEntry::default(),
         }
     }
 }
@@ -108,6 +112,7 @@ impl<T> Waiters<T> {
         self.subjects.clear();
         self.list.clear();
         self.publishes.clear();
+        self.entry = OfEntry::default();
     }
 }
 
@@ -252,10 +257,13 @@ impl<T> Proposals<T> {
         self.open.reserve(ENTRY_HEADER_BYTES);
         let commands = std::mem::take(&mut self.commands) as usize;
         let fresh = self.spare.pop().unwrap_or_default();
+        let mut waiters = std::mem::replace(&mut self.waiters, fresh);
+        waiters.entry.commands = commands;
+        waiters.entry.bytes = entry.len();
         Some(Sealed {
             entry,
             commands,
-            waiters: std::mem::replace(&mut self.waiters, fresh),
+            waiters,
         })
     }
 

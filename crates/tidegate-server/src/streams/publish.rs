@@ -74,7 +74,11 @@ impl JetStream {
             headers: message.headers,
             ..Command::new(Kind::Publish, id, &subject, message.payload)
         };
-        self.command(now, volatile, &command, reply.map(|r| (r, Then::Publish)));
+        let waiter = reply.map(|reply| match self.spans.begin(now, message) {
+            None => (reply, Then::Publish),
+            Some(begun) => (reply, Then::Followed(begun)),
+        });
+        self.command(now, volatile, &command, waiter);
         if let Some(from) = from.filter(|_| reply.is_some()) {
             self.entries.count_publish(volatile, now, from);
         }

@@ -13,6 +13,7 @@ mod metrics;
 mod monitor;
 mod raw;
 mod secured;
+mod spans;
 mod system;
 
 use std::net::SocketAddr;
@@ -52,7 +53,10 @@ fn start(text: &str) -> Running {
 }
 
 fn run(settings: Settings) -> Running {
-    let server = Server::bind(settings).unwrap();
+    serve(Server::bind(settings).unwrap())
+}
+
+fn serve(server: Server) -> Running {
     Running {
         address: server.address(),
         handle: server.handle(),

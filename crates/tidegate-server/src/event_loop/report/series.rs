@@ -7,8 +7,8 @@
 
 use super::details::ByName;
 use crate::sessions::Node;
-use crate::streams::views::is_kept;
 use crate::streams::figures::{ConsumerFigures, StreamFigures};
+use crate::streams::views::is_kept;
 
 /// The most streams and consumers that the loop reads in one slice, so that no turn takes long.
 const READ: usize = if cfg!(test) { 16 } else { 256 };
