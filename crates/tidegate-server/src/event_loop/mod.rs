@@ -574,14 +574,15 @@ impl Server {
                         streams,
                         self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
-                    #[cfg(feature = "sim")]
-                    report.count_works(&query);
                     // The loop fails to send the report only if the thread that asked for it has ended, which
                     // does no harm.
                     let _ = to.try_send(report);
                 }
                 Command::List(ask, to) => {
-                    let _ = to.try_send(gather::answer(&self.node, now, &ask));
+                    let part = gather::answer(&self.node, now, &ask);
+                    #[cfg(feature = "sim")]
+                    part.count_works();
+                    let _ = to.try_send(part);
                 }
                 Command::Browse(browse, to) => {
                     let _ = to.try_send(browse::look(&self.node, self.store.as_ref(), &browse));

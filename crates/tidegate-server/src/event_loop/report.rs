@@ -35,8 +35,6 @@ use self::query::Query;
 use self::series::Series;
 use self::why::Located;
 use crate::config::StreamSettings;
-#[cfg(feature = "sim")]
-use crate::cost::{Work, spend};
 use crate::event_loop::peers::Peers;
 use crate::event_loop::turns::TurnStats;
 use crate::sessions::ack_times::AckTimes;
@@ -238,31 +236,15 @@ impl Streams {
     }
 }
 
-/// Lists the open connections of a node as a report does, and returns the number of listed ones, so that
-/// `tidegate-bench costs` can measure it.
+/// Lists the open connections of a node as a report does, part by part, and returns the number of listed ones,
+/// so that `tidegate-bench costs` can measure it.
 #[must_use]
 pub fn list_connections(node: &Node) -> usize {
-    let query = Query::new(List::Connections);
-    lists::connections(node, &query).entries.len()
-}
-
-#[cfg(feature = "sim")]
-impl Report {
-    /// Counts the works of the lists in this report, for the costs of a simulation.
-    pub(crate) fn count_works(&self, query: &Query) {
-        let described = self.streams.iter().flat_map(|s| &s.details.streams);
-        let described: usize = described.map(|s| 1 + s.consumers.len()).sum();
-        let subjects = self.connections_listed.entries.iter();
-        let subjects: usize = subjects.map(|c| 1 + c.subjects.len()).sum();
-        let listed = subjects + self.subscriptions_listed.entries.len();
-        let looked = match query.list {
-            List::Connections | List::Subscriptions | List::Accounts => self.connections,
-            List::Nothing | List::Streams => 0,
-        };
-        spend(Work::Describe, described as u64);
-        spend(Work::List, listed as u64);
-        spend(Work::Look, looked as u64);
+    let mut gather = gather::Gather::new(&Query::new(query::List::Connections));
+    while let Some(ask) = gather.next_ask() {
+        gather.take(gather::answer(node, tidegate::Time::ZERO, &ask));
     }
+    gather.finish().connections.entries.len()
 }
 
 impl Report {

@@ -23,8 +23,7 @@ use tidegate_log::Doing;
 use super::errors::{RunError, StartError};
 use super::handshakes::Waiting;
 use super::pool::{Job, Outcome, done};
-use super::report::Report;
-use super::report::details::Part;
+use super::report::gather::{Gather, Part};
 use super::report::query::{List, Query};
 use super::tokens::{Ready, WAKER};
 use super::turns::TurnStats;
@@ -77,9 +76,9 @@ struct Simulated {
 /// A reader of the monitor, which asks the server for a list a part after the other.
 #[derive(Debug)]
 struct Reader {
-    query: Query,
-    answer: Receiver<Report>,
-    so_far: Part,
+    /// The state of the list, and (`answer`) the channel for the next part.
+    gather: Gather,
+    answer: Receiver<Part>,
 }
 
 /// A list that a reader of the monitor may ask a simulated server for.
@@ -251,7 +250,7 @@ impl Simulation {
             ..Query::new(list)
         };
         simulated::begin(self.now, server);
-        self.servers[server].ask(self.now, query, Part::default());
+        self.servers[server].ask(self.now, Gather::new(&query));
     }
 
     /// Returns the number of streams, connections and subscriptions in the lists that readers of the monitor
@@ -513,23 +512,21 @@ impl Drop for Simulation {
 }
 
 impl Simulated {
-    /// Asks the server for a part of a list, of which a reader has got `so_far`.
-    fn ask(&mut self, now: Time, query: Query, so_far: Part) {
+    /// Asks the server for the next part of a list for a reader, and counts the list if it is complete.
+    fn ask(&mut self, now: Time, gather: Gather) {
+        let Some(ask) = gather.next_ask() else {
+            let listed = gather.finish();
+            self.listed += listed.streams.len();
+            self.listed += listed.connections.entries.len() + listed.subscriptions.entries.len();
+            return;
+        };
         let Some(server) = &self.server else {
             return;
         };
         let (to, answer) = sync_channel(1);
-        let part = Query {
-            place: so_far.next.clone(),
-            ..query.clone()
-        };
         // A server that has too many commands refuses the reader, who gives up.
-        if server.handle.report(part, to).is_ok() {
-            self.readers.push(Reader {
-                query,
-                answer,
-                so_far,
-            });
+        if server.handle.list(ask, to).is_ok() {
+            self.readers.push(Reader { gather, answer });
             simulated::wake(now + WOKEN_AFTER, WAKER.0);
         }
     }
@@ -537,21 +534,12 @@ impl Simulated {
     /// Takes the parts of lists that the server has made in its last turn, and asks for the next parts.
     fn go_on_listing(&mut self, now: Time) {
         for mut reader in std::mem::take(&mut self.readers) {
-            let Ok(report) = reader.answer.try_recv() else {
+            let Ok(part) = reader.answer.try_recv() else {
                 self.readers.push(reader);
                 continue;
             };
-            let listed = &report.connections_listed.entries;
-            self.listed += listed.len() + report.subscriptions_listed.entries.len();
-            let Some(streams) = report.streams else {
-                continue;
-            };
-            let before = reader.so_far.streams.len();
-            reader.so_far.append(streams.details);
-            self.listed += reader.so_far.streams.len() - before;
-            if reader.so_far.next.is_some() {
-                self.ask(now, reader.query, reader.so_far);
-            }
+            reader.gather.take(part);
+            self.ask(now, reader.gather);
         }
     }
 

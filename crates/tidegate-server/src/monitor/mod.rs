@@ -24,7 +24,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -459,7 +459,7 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
 /// series. Returns `None` if the loop does not answer in time.
 async fn report(source: &Source, query: Query) -> Option<Report> {
     let mut gather = Gather::new(&query);
-    let mut report = ask(source, |to| source.handle.report(query, to)).await?;
+    let mut report = ask(source, |to| source.handle.report(query.clone(), to)).await?;
     while let Some(part) = gather.next_ask() {
         gather.take(ask(source, |to| source.handle.list(part, to)).await?);
     }

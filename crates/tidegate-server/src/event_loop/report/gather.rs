@@ -12,6 +12,8 @@ use super::details::{self, Described, Place};
 use super::lists::{self, AccountFigures, Connection, Page, Subscription, SubscriptionsAt};
 use super::ordered::{self, After};
 use super::query::{List, PAGE_MAX, Query};
+#[cfg(feature = "sim")]
+use crate::cost::{Work, spend};
 use crate::sessions::Node;
 
 /// The greatest number of subjects of subscriptions in one list of connections, over all its connections
@@ -69,6 +71,33 @@ pub(crate) fn answer(node: &Node, now: Time, ask: &Ask) -> Part {
         }
         Ask::Ordered(query, after) => Part::Ordered(ordered::look(node, query, now, after)),
         Ask::OrderedOf(entries) => Part::OrderedOf(ordered::describe(node, now, entries)),
+    }
+}
+
+#[cfg(feature = "sim")]
+impl Part {
+    /// Counts the works of this part, for the costs of a simulation. Where a part does not say how many entries
+    /// the loop looked at, the found ones count.
+    pub(crate) fn count_works(&self) {
+        let describe = |all: &[Described]| {
+            let described: usize = all.iter().map(|d| 1 + d.consumers.len()).sum();
+            spend(Work::Describe, described as u64);
+        };
+        match self {
+            Self::Connections(looked) => spend(Work::Look, looked.counted as u64),
+            Self::ConnectionsOf(described, _) => {
+                let subjects: usize = described.iter().map(|c| 1 + c.subjects.len()).sum();
+                spend(Work::List, subjects as u64);
+            }
+            Self::Subscriptions(part) => {
+                spend(Work::Look, part.counted as u64);
+                spend(Work::List, part.entries.len() as u64);
+            }
+            Self::Accounts(figures, _) => spend(Work::Look, figures.len() as u64),
+            Self::Streams(part) => describe(&part.streams),
+            Self::Ordered(looked) => spend(Work::Look, looked.found.len() as u64),
+            Self::OrderedOf(described) => describe(described),
+        }
     }
 }
 
