@@ -154,6 +154,6 @@ fn is_off(value: &Value) -> bool {
         Value::Text(text) => text.is_empty(),
         Value::List(list) => list.is_empty(),
         Value::Map(map) => map.is_empty(),
-        Value::Integer(_) | Value::Float(_) => false,
+        Value::Integer(_) | Value::Size(_) | Value::Float(_) => false,
     }
 }

@@ -32,8 +32,10 @@ pub struct Item {
 pub enum Value {
     /// Text, which the reader found as a quoted string, a block, or a bare word that has no other meaning.
     Text(String),
-    /// A whole number. The reader has multiplied it by the suffix of the text: 1024 for `1kb`.
+    /// A whole number without a suffix.
     Integer(i64),
+    /// A number of bytes or of things with a suffix. The reader has multiplied the number by it: 1024 for `1kb`.
+    Size(i64),
     /// A number with a fraction.
     Float(f64),
     /// A truth value, which the reader found as `true`, `yes`, `on` or an opposite of them.
@@ -424,7 +426,8 @@ impl Reader<'_> {
     fn word(&mut self) -> String {
         match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.quoted(quote).unwrap_or_default(),
-            _ => self.take_until(b" \t\r\n;,]}#").into(),
+            // A `#` within a word belongs to it, as in nats-server: it may be a part of a password.
+            _ => self.take_until(b" \t\r\n;,]}").into(),
         }
     }
 
@@ -486,8 +489,12 @@ fn scalar(word: &str) -> Value {
         "false" | "no" | "off" => return Value::Bool(false),
         _ => {}
     }
-    if let Some(n) = integer(word) {
-        return Value::Integer(n);
+    match integer(word) {
+        Some(n) if n.to_string() == word => return Value::Integer(n),
+        Some(n) if !word.ends_with(|last: char| last.is_ascii_digit()) => return Value::Size(n),
+        // A number with a leading zero may be a password, so the reader keeps it as it stands.
+        Some(_) => return Value::Text(word.into()),
+        None => {}
     }
     let numeric = word
         .bytes()
@@ -505,6 +512,9 @@ fn integer(word: &str) -> Option<i64> {
         .position(|b| !(b.is_ascii_digit() || b == b'-'))
         .unwrap_or(word.len());
     let (number, suffix) = word.split_at(digits);
+    if !suffix.is_ascii() {
+        return None;
+    }
     let suffix = suffix.to_ascii_lowercase();
     let (base, letter) = match suffix.len() {
         0 => return number.parse().ok(),
@@ -559,6 +569,7 @@ mod tests {
             match v {
                 Value::Text(t) => format!("{t:?}"),
                 Value::Integer(i) => i.to_string(),
+                Value::Size(n) => format!("{n}z"),
                 Value::Float(f) => format!("{f}f"),
                 Value::Bool(b) => b.to_string(),
                 Value::List(l) => format!(
@@ -582,8 +593,8 @@ mod tests {
                     pass: $2a$11$abc\np: $PORT, s: $SECRET\nauthorization { include users.conf }\nlong: (\nline\n)\nlast: x";
         assert_eq!(
             show(&read(text).unwrap()),
-            "port@1=4222 host@2=\"0.0.0.0\" max_payload@3=1048576 debug@3=true ratio@4=1.5f SECRET@5=\"s3cr#t\" \
-             tls@6={cert_file@6=\"./a b.pem\" timeout@6=2} list@7=[\"a\" \"b\" 3000] pass@9=\"$2a$11$abc\" p@10=4300 \
+            "port@1=4222 host@2=\"0.0.0.0\" max_payload@3=1048576z debug@3=true ratio@4=1.5f SECRET@5=\"s3cr#t\" \
+             tls@6={cert_file@6=\"./a b.pem\" timeout@6=2} list@7=[\"a\" \"b\" 3000z] pass@9=\"$2a$11$abc\" p@10=4300 \
              s@10=\"s3cr#t\" authorization@11={users@1=[{user@1=\"a\" password@1=\"s3cr#t\"}]} long@12=\"line\" last@15=\"x\""
         );
     }
@@ -671,6 +682,17 @@ mod tests {
         );
         assert_eq!(read_toml("a = 1\nb = = 2").unwrap_err().line, 2);
         assert_eq!(read_toml("a = 1\nb = 1979-05-27").unwrap_err().line, 2);
+    }
+
+    #[test]
+    fn a_bare_word_keeps_its_text() {
+        let text =
+            "a: é\nb: 4999é\nc: abc#def\nd: 0123\ne: -1\nf: 10MB # ten\ng: [ü, 日本]\nh: 5kü";
+        assert_eq!(
+            show(&read(text).unwrap()),
+            "a@1=\"é\" b@2=\"4999é\" c@3=\"abc#def\" d@4=\"0123\" e@5=-1 f@6=10485760z \
+             g@7=[\"ü\" \"日本\"] h@8=\"5kü\""
+        );
     }
 
     proptest::proptest! {

@@ -60,6 +60,10 @@ pub(super) fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
         // A setting that is text, such as a password, may look like a number in the file. The server then
         // takes the number's digits as the text, so that the operator need not quote it.
         Value::Integer(n) => Ok(n.to_string()),
+        // The file no longer says how the operator wrote the number, so it cannot stand for a password.
+        Value::Size(_) | Value::Float(_) => {
+            Err(wrong(key, item, "text in quotes, and not a number"))
+        }
         _ => Err(wrong(key, item, "text")),
     }
 }
@@ -118,7 +122,7 @@ pub(super) fn boolean(key: &str, item: &Item) -> Result<bool, SyntaxError> {
 
 pub(super) fn number<N: TryFrom<i64>>(key: &str, item: &Item, min: i64) -> Result<N, SyntaxError> {
     match item.value {
-        Value::Integer(n) if n >= min => {
+        Value::Integer(n) | Value::Size(n) if n >= min => {
             let too_large = |_| error(item, format!("`{key}`: {n} is too large"));
             n.try_into().map_err(too_large)
         }
@@ -147,7 +151,7 @@ pub(super) fn series(key: &str, item: &Item) -> Result<usize, SyntaxError> {
 pub(super) fn payload(key: &str, item: &Item) -> Result<usize, SyntaxError> {
     const MAX: i64 = 64 << 20;
     match item.value {
-        Value::Integer(n) if (1..=MAX).contains(&n) => Ok(n as usize),
+        Value::Integer(n) | Value::Size(n) if (1..=MAX).contains(&n) => Ok(n as usize),
         _ => {
             let expected = format!("a number of bytes from 1 to {MAX}, such as 8MB");
             Err(wrong(key, item, &expected))
@@ -181,7 +185,7 @@ pub(super) fn duration(key: &str, item: &Item) -> Result<Duration, SyntaxError> 
         )
     };
     let seconds = match &item.value {
-        Value::Integer(n) => *n as f64,
+        Value::Integer(n) | Value::Size(n) => *n as f64,
         Value::Float(f) => *f,
         Value::Text(t) => parse_duration(t).ok_or_else(expected)?,
         _ => return Err(expected()),

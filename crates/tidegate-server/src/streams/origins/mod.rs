@@ -252,9 +252,9 @@ impl JetStream {
             return;
         };
         let (own, in_memory, logged) = (of.id(), of.in_memory(), of.progress(&key));
-        let is_mirror = of.config().mirror.is_some();
-        let source = of.config().origins().find(|source| source.key() == key);
-        let rewriting = source.map(|source| Rewriting::new(source, is_mirror));
+        let config = of.config();
+        let source = config.origins().find(|source| source.key() == key);
+        let rewriting = source.map(|source| Rewriting::new(source, config));
         let key = (own, key);
         let Some(taker) = self.takers.all.get_mut(&key) else {
             return;

@@ -2,7 +2,7 @@
 //! them. The code is pure.
 
 use tidegate_nats::transform::Transform;
-use tidegate_stream::schema::config::StreamSource;
+use tidegate_stream::schema::config::{StreamConfig, StreamSource};
 use tidegate_stream::schema::sequence::StreamSeq;
 
 /// The first line of a block of headers, which the leader writes where it adds a header to a message without
@@ -49,10 +49,13 @@ pub(super) struct Rewriting {
     /// behind it; `None` for a mirror, which adds no header.
     header: Option<(String, String)>,
     transforms: Vec<Transform>,
+    /// The transform of the stream itself, which comes after those of the origin, as in nats-server.
+    of_stream: Option<Transform>,
 }
 
 impl Rewriting {
-    pub(super) fn new(source: &StreamSource, is_mirror: bool) -> Self {
+    /// Creates the rules for the origin `source` of a stream with this configuration.
+    pub(super) fn new(source: &StreamSource, config: &StreamConfig) -> Self {
         let (name, filter, destination) =
             (source.full_name(), source.filter(), source.destination());
         let header = (
@@ -63,9 +66,12 @@ impl Rewriting {
         // not compile.
         let transforms = source.subject_transforms.iter();
         let transforms = transforms.filter_map(|t| Transform::compile(&t.src, &t.dest).ok());
+        let of_stream = config.subject_transform.as_ref();
+        let of_stream = of_stream.filter(|t| !t.dest.is_empty());
         Self {
-            header: (!is_mirror).then_some(header),
+            header: config.mirror.is_none().then_some(header),
             transforms: transforms.collect(),
+            of_stream: of_stream.and_then(|t| Transform::compile(&t.src, &t.dest).ok()),
         }
     }
 
@@ -90,7 +96,10 @@ impl Rewriting {
     pub(super) fn subject(&self, seq: StreamSeq, subject: &[u8]) -> Option<Vec<u8>> {
         let random = seq.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let transform = self.transforms.iter().find(|t| t.matches(subject));
-        transform.and_then(|t| t.apply(subject, random))
+        let mapped = transform.and_then(|t| t.apply(subject, random));
+        let before = mapped.as_deref().unwrap_or(subject);
+        let of_stream = self.of_stream.as_ref().filter(|t| t.matches(before));
+        of_stream.and_then(|t| t.apply(before, random)).or(mapped)
     }
 }
 
@@ -115,7 +124,7 @@ mod tests {
             filter_subject: "a.*".into(),
             ..StreamSource::default()
         };
-        let rewriting = Rewriting::new(&source, false);
+        let rewriting = Rewriting::new(&source, &StreamConfig::default());
         rewriting.headers(StreamSeq::new(7), b"a.b", block, &mut out);
         let expected = b"NATS/1.0\r\nA: 1\r\nB:2\r\nNats-Stream-Source: O 7 a.* > a.b\r\n\r\n";
         assert_eq!(out, expected);
@@ -140,10 +149,22 @@ mod tests {
             subject_transforms: vec![transform("a.*", "x.{{wildcard(1)}}"), transform("b", "")],
             ..StreamSource::default()
         };
-        let rewriting = Rewriting::new(&source, true);
-        let subject = |subject: &str| rewriting.subject(StreamSeq::new(1), subject.as_bytes());
-        assert_eq!(subject("a.c").unwrap(), b"x.c");
-        assert_eq!(subject("b").unwrap(), b"b");
-        assert_eq!(subject("c"), None);
+        let mut config = StreamConfig {
+            mirror: Some(source.clone()),
+            ..StreamConfig::default()
+        };
+        let subject = |config: &StreamConfig, subject: &str| {
+            let rewriting = Rewriting::new(&source, config);
+            let stored = rewriting.subject(StreamSeq::new(1), subject.as_bytes());
+            stored.map(|s| String::from_utf8(s).unwrap())
+        };
+        assert_eq!(subject(&config, "a.c").unwrap(), "x.c");
+        assert_eq!(subject(&config, "b").unwrap(), "b");
+        assert_eq!(subject(&config, "c"), None);
+        config.subject_transform = Some(transform("*.c", "y.{{wildcard(1)}}"));
+        assert_eq!(subject(&config, "a.c").unwrap(), "y.x");
+        assert_eq!(subject(&config, "d.c").unwrap(), "y.d");
+        assert_eq!(subject(&config, "b").unwrap(), "b");
+        assert_eq!(subject(&config, "c"), None);
     }
 }
