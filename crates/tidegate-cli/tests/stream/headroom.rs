@@ -54,7 +54,7 @@ fn headroom_is_predicted_or_a_reason_is_given() {
     let ask = |url: &str| tidegate(&["headroom", "--p99", "5ms", url, "--over", "10ms"]);
     assert_refused(&ask(&server.url), 1, "does not speak HTTP");
     assert_refused(&ask("127.0.0.1:1"), 1, "nothing listens");
-    assert_refused(&ask(&format!("{}/base", server.monitor)), 1, "status 404");
+    assert_refused(&ask(&format!("{}/base", server.monitor)), 1, "answers 404");
     assert_eq!(ask("ftp://x").status.code(), Some(2));
     let bare = Server::start_without_streams(directory.path());
     let asked = tidegate(&["headroom", "--p99", "5ms", &bare.monitor, "--over", "10ms"]);

@@ -34,7 +34,8 @@ pub enum Value {
     Text(String),
     /// A whole number without a suffix.
     Integer(i64),
-    /// A number of bytes or of things with a suffix. The reader has multiplied the number by it: 1024 for `1kb`.
+    /// A number of bytes or of things with a suffix. The reader has multiplied the number by it: 1024 for
+    /// `1kb`.
     Size(i64),
     /// A number with a fraction.
     Float(f64),

@@ -236,8 +236,8 @@ impl Streams {
     }
 }
 
-/// Lists the open connections of a node as a report does, part by part, and returns the number of listed ones,
-/// so that `tidegate-bench costs` can measure it.
+/// Lists the open connections of a node as a report does, part by part, and returns the number of listed
+/// ones, so that `tidegate-bench costs` can measure it.
 #[must_use]
 pub fn list_connections(node: &Node) -> usize {
     let mut gather = gather::Gather::new(&Query::new(query::List::Connections));

@@ -76,8 +76,8 @@ pub(crate) fn answer(node: &Node, now: Time, ask: &Ask) -> Part {
 
 #[cfg(feature = "sim")]
 impl Part {
-    /// Counts the works of this part, for the costs of a simulation. Where a part does not say how many entries
-    /// the loop looked at, the found ones count.
+    /// Counts the works of this part, for the costs of a simulation. Where a part does not say how many
+    /// entries the loop looked at, the found ones count.
     pub(crate) fn count_works(&self) {
         let describe = |all: &[Described]| {
             let described: usize = all.iter().map(|d| 1 + d.consumers.len()).sum();
