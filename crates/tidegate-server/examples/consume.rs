@@ -162,7 +162,7 @@ fn consume(config: &ConsumerConfig) {
             br#"{"batch":500,"expires":30000000000}"#,
             &mut net,
         );
-        consumer.deliver(now, 1000, &mut stream, &mut net);
+        consumer.deliver(now, &mut 1000, &mut stream, &mut net);
         std::mem::swap(&mut acks, &mut net.acks);
         net.out.clear();
         net.acks.clear();
@@ -174,7 +174,10 @@ fn consume(config: &ConsumerConfig) {
         };
         let mut subjects = acks.split(|b| *b == b'\n').filter(|s| !s.is_empty());
         match config.ack_policy {
-            tidegate_stream::schema::config::AckPolicy::None => {}
+            // Such a consumer gets acknowledgements as answers to flow control, which this measurement does
+            // not send.
+            tidegate_stream::schema::config::AckPolicy::FlowControl
+            | tidegate_stream::schema::config::AckPolicy::None => {}
             tidegate_stream::schema::config::AckPolicy::Explicit => {
                 subjects.for_each(|s| ack(&mut consumer, &mut net, s));
             }

@@ -191,7 +191,7 @@ impl Looking {
             (Start::Seq(seq), next) => (Some(Start::Before(seqs.0.unwrap_or(seq))), seq_of(next)),
             // Without a message of that time or later, older ones end at the last message.
             (Start::Time(_), next) => {
-                let before = seqs.0.unwrap_or(part.last.saturating_add(1));
+                let before = seqs.0.unwrap_or_else(|| part.last.saturating_add(1));
                 (Some(Start::Before(before)), seq_of(next))
             }
         };

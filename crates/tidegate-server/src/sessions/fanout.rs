@@ -17,9 +17,12 @@ use tidegate_nats::system::outer;
 
 use super::dirty::Dirty;
 use super::routes::Peers;
-use super::spreading::BYTES_A_RECEIVER;
 use super::traces::Notes;
 use crate::party::{ClientKey, Party, PerClient};
+
+/// The number of copied bytes of a message that count as much as one receiver, because they take about as
+/// long.
+pub(super) const BYTES_A_RECEIVER: usize = 4096;
 
 /// The node's state of one client connection, which outlives the session until the driver has dropped the
 /// socket.

@@ -20,7 +20,7 @@ use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
 
 use super::Node;
-use super::fanout::{Reached, Sender};
+use super::fanout::{BYTES_A_RECEIVER, Reached, Sender};
 use super::routes::Chosen;
 use crate::cures::cures;
 use crate::party::Party;
@@ -31,9 +31,6 @@ use crate::party::Party;
 pub(super) const AT_ONCE: usize = 512;
 #[cfg(test)]
 pub(super) const AT_ONCE: usize = 2;
-/// The number of copied bytes of a message that count as much as one receiver, because they take about as
-/// long.
-pub(super) const BYTES_A_RECEIVER: usize = 4096;
 /// The number of receivers to which the node delivers a part of a divided message.
 const PART: usize = AT_ONCE / 2;
 /// The greatest number of parts, of all divided deliveries together, that the node delivers in one turn, so

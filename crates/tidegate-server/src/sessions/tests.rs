@@ -192,9 +192,9 @@ fn a_part_of_a_delivery_is_bounded_in_bytes_too() {
     let now = Time::from_nanos(1);
     for (len, first) in [
         (1, spreading::AT_ONCE),
-        (spreading::BYTES_A_RECEIVER, 1),
-        (3 * spreading::BYTES_A_RECEIVER, 1),
-        (8 * spreading::BYTES_A_RECEIVER, spreading::AT_ONCE),
+        (super::fanout::BYTES_A_RECEIVER, 1),
+        (3 * super::fanout::BYTES_A_RECEIVER, 1),
+        (8 * super::fanout::BYTES_A_RECEIVER, spreading::AT_ONCE),
     ] {
         let mut node = Node::new(Settings::default(), Info::default(), 1);
         let publisher = accept(&mut node);

@@ -117,13 +117,13 @@ mod tests {
             "PUB $JS.API.STREAM.CREATE.S r {}\r\n{config}\r\n",
             config.len()
         );
-        say(&mut node, us(2), a, &format!("SUB r 1\r\n{create}"));
+        say(&mut node, us(2), a, format!("SUB r 1\r\n{create}"));
         say(&mut node, us(2), b, "SUB q 1\r\n");
         commit(&mut node, us(3));
         write(&mut node, us(4), a);
         node.handle_acks_written(us(4));
         assert_eq!(node.ack_times().len(), 0, "a request is no publish");
-        say(&mut node, us(100), a, &"PUB s r 1\r\nx\r\n".repeat(3));
+        say(&mut node, us(100), a, "PUB s r 1\r\nx\r\n".repeat(3));
         say(&mut node, us(200), b, "PUB s q 1\r\nx\r\n");
         say(&mut node, us(200), b, "PUB s 1\r\nx\r\n");
         commit(&mut node, us(900));

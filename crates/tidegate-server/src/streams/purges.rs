@@ -24,7 +24,7 @@ use crate::cures::{cures, part};
 const AT_ONCE: u64 = if cfg!(test) { 8 } else { 4096 };
 /// The number of subjects that a node looks at in one turn to prepare a purge. The bound keeps a turn of the
 /// event loop short.
-const PART_LEN: usize = if cfg!(test) { 3 } else { 4096 };
+const PART_LEN: usize = if cfg!(test) { 3 } else { 2048 };
 /// The most purges that wait; the leader refuses further ones, so that they take bounded memory.
 const WAITING_MAX: usize = 64;
 

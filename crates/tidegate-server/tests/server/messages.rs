@@ -166,7 +166,7 @@ fn messages_come_by_number_subject_and_time() {
             (seqs(&tens), &tens["newer"]),
             (vec![10, 20, 30, 40], &41.into())
         );
-        let tens = get(&format!("subject=*.ten&limit=4"));
+        let tens = get("subject=*.ten&limit=4");
         assert_eq!(
             (seqs(&tens), &tens["older"]),
             (vec![70, 80, 90, 100], &70.into())

@@ -91,7 +91,9 @@ impl Foreseen {
                 self.filter.wants(subjects, id);
             }
             self.subject = next;
-            return next.unwrap_or(subjects.places_len()).saturating_sub(from);
+            return next
+                .unwrap_or_else(|| subjects.places_len())
+                .saturating_sub(from);
         }
         let range = one.map(|id| subjects.stat(id));
         let range = range.map_or((StreamSeq::ZERO, StreamSeq::MAX), |s| (s.first, s.last));

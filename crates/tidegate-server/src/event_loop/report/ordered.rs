@@ -123,7 +123,7 @@ fn consumers(node: &Node, query: &Query, now: Time, after: &After) -> Looked {
             }
         }
         if names.next().is_some() {
-            let last = last.or(begun.map(|(_, consumer)| &**consumer));
+            let last = last.or_else(|| begun.map(|(_, consumer)| &**consumer));
             let within = (name.to_owned(), last.unwrap_or_default().to_owned());
             looked.next = Some(After {
                 stream: seen,
