@@ -47,8 +47,9 @@ pub(crate) struct ReportArgs {
     /// bench/results/report, or bench/results/report-quick with --quick.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Measure only the steps with one of these texts in their names, separated by commas, to save time. The
-    /// report still shows all results in the directory.
+    /// Measure only the steps with one of these texts in their names, separated by commas, to save time. A
+    /// text that is the whole name of a step selects only this one. The report still shows all results in the
+    /// directory.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Print the steps with their expected durations instead of running them, to choose some for --only.

@@ -271,7 +271,8 @@ fn step(line: &Line, length: Length) -> Step {
     }
 }
 
-/// Selects the steps with one of the texts in their names. The texts are separated by commas.
+/// Selects the steps with one of the texts in their names. The texts are separated by commas. A text that is
+/// the whole name of a step selects only this one.
 ///
 /// # Errors
 ///
@@ -290,8 +291,20 @@ pub(super) fn select(steps: Vec<Step>, only: Option<&str>) -> Result<Vec<Step>, 
             ));
         }
     }
-    let is_wanted = |step: &Step| texts.iter().any(|text| step.name.contains(text));
-    Ok(steps.into_iter().filter(is_wanted).collect())
+    let is_name = |text: &str| steps.iter().any(|step| step.name == text);
+    let fits = |step: &Step, text: &str| match is_name(text) {
+        true => step.name == text,
+        false => step.name.contains(text),
+    };
+    let wanted = steps
+        .iter()
+        .map(|step| texts.iter().any(|text| fits(step, text)));
+    let wanted: Vec<bool> = wanted.collect();
+    let selected = steps
+        .into_iter()
+        .zip(wanted)
+        .filter(|(_, is_wanted)| *is_wanted);
+    Ok(selected.map(|(step, _)| step).collect())
 }
 
 #[cfg(test)]
