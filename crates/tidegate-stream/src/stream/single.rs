@@ -562,9 +562,9 @@ impl Stream {
         self.last_msg_id.clear();
         if let Some(id) = accepted.msg_id {
             self.last_msg_id.extend_from_slice(id);
-            // A stream without a window for duplicates may store an id twice in one entry, and a mirror stores
-            // what its origin has. The stream then remembers the first of these messages, because a snapshot
-            // has each id once.
+            // A stream without a window for duplicates may store an id twice in one entry, and a mirror
+            // stores what its origin has. The stream then remembers the first of these messages, because a
+            // snapshot has each id once.
             if self.dedup.find(id).is_none() {
                 // The stream remembers the id by the message's time in place of `now`: the clock of the group
                 // from which the stream moved here may have been ahead, so the message's time may be later.
