@@ -6,8 +6,8 @@
 #
 #     scripts/first_hour.sh [BINARY]      # target/release/tidegate if not given
 #
-# The README uses fixed ports, so the commands run in a network namespace of their own. Exit code 77: the system
-# gives none.
+# The README uses fixed ports, so the commands run in a network namespace of their own, or in this one if the system
+# gives none and the ports are free. Exit code 77: neither is so.
 set -euo pipefail
 
 project=$(realpath "$(dirname "$0")/..")
@@ -16,11 +16,19 @@ if [ "${1:-}" != --inside ]; then
     [ -x "$binary" ] || { echo "first hour: $binary is no program: build it first" >&2; exit 2; }
     apart=(unshare --net)
     [ "$(id -u)" = 0 ] || apart=(unshare --user --map-root-user --net)
-    "${apart[@]}" ip link set lo up 2>/dev/null || { echo "first hour: no network namespace here" >&2; exit 77; }
+    if ! "${apart[@]}" ip link set lo up 2>/dev/null; then
+        for port in 4222 8222; do
+            if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+                echo "first hour: no network namespace here, and port $port is taken" >&2
+                exit 77
+            fi
+        done
+        apart=()
+    fi
     exec timeout --foreground 120 "${apart[@]}" "$0" --inside "$binary"
 fi
 binary=$2
-ip link set lo up
+ip link set lo up 2>/dev/null || true
 
 folder=$(mktemp -d)
 server=

@@ -122,7 +122,7 @@ fn subscribe(url: &str, args: &[&str]) -> Child {
 /// Tests that the commands of README.md lead to a server, a message and the dashboard within two minutes.
 #[test]
 fn the_readme_leads_to_a_server_a_message_and_the_dashboard() {
-    /// The script's exit code if the system gives it no network namespace, which the README's ports need.
+    /// The script's exit code if the system gives it no network namespace, and the README's ports are taken.
     const NO_NAMESPACE: i32 = 77;
     let script = tidegate_testing::root().join("scripts/first_hour.sh");
     let output = Command::new(script)
