@@ -42,7 +42,14 @@ pub(crate) struct Keeper {
     /// The allocated file of the next segment, kept while the disk has no space for a catalog that lists the
     /// segment. The keeper uses the file in its next attempt; if it deleted the file, another program could
     /// take the space.
-    pub(crate) unlisted: Option<Arc<dyn StorageFile>>,
+    pub(crate) unlisted: Option<Blank>,
+}
+
+/// The file of a new segment that no catalog lists yet.
+pub(crate) struct Blank {
+    file: Arc<dyn StorageFile>,
+    /// True if a released segment had the file before.
+    recycled: bool,
 }
 
 /// The interval between two removals of surplus files of released segments. The keeper removes only one file
@@ -167,24 +174,24 @@ impl Keeper {
         let segment = self.next;
         let storage = Arc::clone(&self.shared.storage);
         let reserved = self.shared.allocated().reserved;
-        let file = match self.unlisted.take() {
-            Some(file) => file,
+        let blank = match self.unlisted.take() {
+            Some(blank) => blank,
             None => self.blank(segment, reserved)?,
         };
         if reserved < self.segment_bytes {
             // The reservation may have grown since the keeper made an unlisted file.
-            if let Err(e) = file.reserve_front(0, reserved) {
-                self.unlisted = Some(file);
+            if let Err(e) = blank.file.reserve_front(0, reserved) {
+                self.unlisted = Some(blank);
                 return Err(e);
             }
-            self.growing.push((segment, Arc::clone(&file)));
+            self.growing.push((segment, Arc::clone(&blank.file)));
         }
         let salt = salt(self.seed, segment);
         self.catalog.add(segment, salt);
         if let Err(e) = force_catalog(&*storage, &self.catalog) {
             self.catalog.remove(segment);
             self.growing.retain(|&(n, _)| n != segment);
-            self.unlisted = Some(file);
+            self.unlisted = Some(blank);
             return Err(e);
         }
         keep_reserve(&*storage, &self.catalog)?;
@@ -193,7 +200,8 @@ impl Keeper {
             segment,
             salt,
             bytes: self.segment_bytes,
-            file,
+            file: blank.file,
+            recycled: blank.recycled,
         });
         self.shared.ready.store(segment, Ordering::Release);
         Ok(())
@@ -202,7 +210,7 @@ impl Keeper {
     /// Makes the file of a new segment that no catalog lists yet, from the file of a released segment if
     /// there is one. The file is durable when this function returns. It begins with zeros, so that an
     /// opening takes it for a spare segment.
-    fn blank(&mut self, segment: u64, reserved: u64) -> io::Result<Arc<dyn StorageFile>> {
+    fn blank(&mut self, segment: u64, reserved: u64) -> io::Result<Blank> {
         let (storage, wanted) = (Arc::clone(&self.shared.storage), name(segment));
         while let Some(&old) = self.recyclable.front() {
             let file = storage.open(&name(old))?;
@@ -216,7 +224,8 @@ impl Keeper {
                     storage.rename(&name(old), &wanted)?;
                     self.recyclable.pop_front();
                     count(&self.shared.counters.recycled);
-                    return Ok(file);
+                    let recycled = true;
+                    return Ok(Blank { file, recycled });
                 }
                 // A crash left this file shorter than a segment, and the disk has no space to extend it. The
                 // keeper deletes the short file and tries the next one, because that may have its whole
@@ -234,7 +243,8 @@ impl Keeper {
             return Err(e);
         }
         count(&self.shared.counters.allocated);
-        Ok(file)
+        let recycled = false;
+        Ok(Blank { file, recycled })
     }
 
     /// Gives a file that no catalog lists the length of a segment, and reserves disk space for its first

@@ -27,6 +27,7 @@
 //! After a failed write or sync the log accepts nothing more ([`Failure`]). docs/log-format.md describes the
 //! bytes.
 
+mod ahead;
 mod append;
 mod batch;
 mod catalog;

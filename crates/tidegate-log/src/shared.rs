@@ -75,6 +75,8 @@ pub(crate) struct Spare {
     pub(crate) salt: u64,
     pub(crate) bytes: u64,
     pub(crate) file: Arc<dyn StorageFile>,
+    /// True if a released segment had the file before.
+    pub(crate) recycled: bool,
 }
 
 /// The counters of a log's work since this process opened the log, for monitoring.

@@ -4,7 +4,8 @@
 //!
 //! The writer pads each write with zeros to the end of its last page, and by at least one header's length.
 //! The zeros mark the log's end even in a file that a released segment used before. And because each write
-//! ends with a whole page, the writer need not read a page to complete it.
+//! ends with a whole page, the writer need not read a page to complete it. In a new segment a short write
+//! brings more zeros (`ahead`).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
+use crate::ahead::{Used, push_zeros};
 use crate::batch::{BATCH_HEADER, BatchHeader, BatchKind};
 use crate::index::{IndexBuilder, RecordInfo, TRAILER, Trailer};
 use crate::planner::Place;
@@ -40,6 +42,8 @@ pub(crate) struct Writer {
     current: Arc<Segment>,
     /// True if the writer has written nothing to the current segment yet, not even the segment's header.
     fresh: bool,
+    /// The part of the current segment's file that is in use already.
+    used: Used,
     index: IndexBuilder,
     /// The log position at the end of the last written batch. The next batch begins there.
     end: Lsn,
@@ -58,8 +62,10 @@ impl Writer {
         end: Lsn,
         epoch: u32,
     ) -> Self {
+        let fresh = end == current.header.base;
         Self {
-            fresh: end == current.header.base,
+            fresh,
+            used: if fresh { Used::nothing() } else { Used::all() },
             shared,
             current,
             index,
@@ -123,7 +129,9 @@ impl Writer {
         let padded = end.next_multiple_of(PAGE).min(header.bytes);
         let zeros = padded - offset(header.base, self.end);
         out.resize(out.len() + zeros as usize, 0);
-        let written = write_parts(&self.current, &out, &shared, at);
+        let reserved = self.shared.allocated().reserved.min(header.bytes);
+        let ahead = self.used.enter(at, padded, reserved);
+        let written = write_parts(&self.current, &out, &shared, ahead, at);
         self.buffer = out;
         self.fresh = false;
         self.told = self.shared.durable();
@@ -204,6 +212,10 @@ impl Writer {
         self.shared.insert(Arc::clone(&self.current));
         self.shared.errands.ask(|errand| errand.top_up = true);
         self.fresh = true;
+        self.used = match spare.recycled {
+            true => Used::all(),
+            false => Used::nothing(),
+        };
         self.index = IndexBuilder::new(place.base);
         self.end = place.base;
         Ok(())
@@ -309,6 +321,7 @@ fn write_parts(
     segment: &Segment,
     out: &[u8],
     shared: &[(usize, &Bytes)],
+    ahead: u64,
     at: u64,
 ) -> io::Result<()> {
     let mut parts = Vec::with_capacity(2 * shared.len() + 1);
@@ -319,5 +332,6 @@ fn write_parts(
         from = *to;
     }
     parts.push(IoSlice::new(&out[from..]));
+    push_zeros(&mut parts, ahead);
     segment.file.write_at(&parts, at)
 }
