@@ -20,9 +20,10 @@ pub(super) use looks::Looks;
 use trial::{Seen, Trial};
 
 /// The thread that writes and syncs the log at a given moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Place {
     /// The log's own thread writes and syncs, while the loop works, so that the two overlap.
+    #[default]
     LogThread,
     /// The loop's thread writes and syncs between two turns, which saves wake-ups.
     Loop,
@@ -250,8 +251,8 @@ impl Placing {
                 durable,
                 idle,
             };
-            if let Some(ratio) = trial.observe(seen) {
-                self.judge(now, ratio);
+            if let Some(wins) = trial.observe(seen) {
+                self.judge(now, wins);
             }
         }
     }
@@ -342,11 +343,18 @@ impl Placing {
             now >= self.next_trial || changed && now + self.apart >= self.next_trial + APART;
         let may = self.way != Way::LogThread || self.saves_more_than_it_delays();
         if self.trial.is_none() && may && is_due && now >= self.not_before {
-            self.trial = Some(Trial::new(match self.way {
+            let [first, second] = match self.way {
                 Way::Loop if self.wake_next => [Way::Loop, Way::Awake],
                 Way::LogThread | Way::Loop => [Way::LogThread, Way::Loop],
                 Way::Awake => [Way::Loop, Way::Awake],
-            }));
+            };
+            let wanted = match (second, self.way == second) {
+                (Way::Awake, false) => WAKE_FROM,
+                (Way::Awake, true) => STAY_AWAKE_FROM,
+                (_, false) => BEGIN_FROM,
+                (_, true) => KEEP_FROM,
+            };
+            self.trial = Some(Trial::new([first, second], wanted));
         }
     }
 
@@ -361,24 +369,14 @@ impl Placing {
         })
     }
 
-    /// Ends a trial in which the second way made `ratio` times as many bytes durable a second as the first.
-    fn judge(&mut self, now: Time, ratio: f64) {
+    /// Ends a trial. `wins` is true if the second way made enough more bytes durable a second than the first.
+    fn judge(&mut self, now: Time, wins: bool) {
         let Some(trial) = self.trial.take() else {
             return;
         };
         let [first, second] = trial.ways();
-        let wanted = match (second, self.way == second) {
-            (Way::Awake, false) => WAKE_FROM,
-            (Way::Awake, true) => STAY_AWAKE_FROM,
-            (_, false) => BEGIN_FROM,
-            (_, true) => KEEP_FROM,
-        };
         let may = second == Way::Awake || self.saves_more_than_it_delays();
-        let better = if ratio >= wanted && may {
-            second
-        } else {
-            first
-        };
+        let better = if wins && may { second } else { first };
         let has_begun = self.way == Way::LogThread && better == Way::Loop;
         self.apart = match better == self.way {
             true => (2 * self.apart).min(APART_MAX),

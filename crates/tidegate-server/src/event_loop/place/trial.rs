@@ -14,7 +14,7 @@ use tidegate::Time;
 
 use super::{Place, Way};
 
-/// The pairs of spells in a trial, of which the median decides.
+/// The pairs of spells in a trial at most. Their median decides, so the trial ends once three of them agree.
 const PAIRS: usize = 5;
 /// The syncs of a spell that do not count, because the change of the way disturbs them.
 const SETTLING: u64 = 4;
@@ -26,8 +26,11 @@ const COUNTED: u64 = 28;
 pub(super) struct Trial {
     /// The two ways that the trial compares.
     ways: [Way; 2],
-    /// The ratios of the pairs so far: bytes a second in the second way over those in the first.
-    ratios: [f64; PAIRS],
+    /// The least ratio with which the second way wins: bytes a second in the second way over those in the
+    /// first.
+    wanted: f64,
+    /// The number of pairs so far that the first way won, and the number that the second way won.
+    won: [usize; 2],
     /// The number of spells that have ended.
     spells: usize,
     /// The rate of the first spell of the present pair, in bytes a nanosecond.
@@ -49,7 +52,7 @@ struct Spell {
 }
 
 /// The counts at the end of a turn of the loop, by which a trial compares the ways.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     /// The thread that has the duty of writing now.
     pub(super) place: Place,
@@ -63,10 +66,12 @@ pub(super) struct Seen {
 }
 
 impl Trial {
-    pub(super) const fn new(ways: [Way; 2]) -> Self {
+    /// Creates a trial that the second way wins from the ratio `wanted` on.
+    pub(super) const fn new(ways: [Way; 2], wanted: f64) -> Self {
         Self {
             ways,
-            ratios: [0.0; PAIRS],
+            wanted,
+            won: [0; 2],
             spells: 0,
             first: 0.0,
             spell: Spell {
@@ -96,9 +101,9 @@ impl Trial {
         }
     }
 
-    /// Takes the counts of a turn. Returns the median of the ratios once the trial has all pairs: above 1 if
-    /// the second way makes more bytes durable a second.
-    pub(super) fn observe(&mut self, seen: Seen) -> Option<f64> {
+    /// Takes the counts of a turn. Returns true once the median of the pairs says that the second way makes
+    /// enough more bytes durable a second, and false once it says that it does not.
+    pub(super) fn observe(&mut self, seen: Seen) -> Option<bool> {
         let side = self.side();
         if seen.place != self.ways[side].place() {
             return None;
@@ -117,21 +122,18 @@ impl Trial {
         }
         let took = (seen.now - since).saturating_sub(spell.idle);
         let rate = (seen.durable - durable) as f64 / took.as_nanos().max(1) as f64;
-        let pair = self.spells / 2;
         if self.spells.is_multiple_of(2) {
             self.first = rate;
         } else {
-            self.ratios[pair] = match side {
+            let ratio = match side {
                 1 => rate / self.first,
                 _ => self.first / rate,
             };
+            self.won[usize::from(ratio >= self.wanted)] += 1;
         }
         (self.spells, self.spell) = (self.spells + 1, Spell::default());
-        (self.spells == 2 * PAIRS).then(|| {
-            let mut sorted = self.ratios;
-            sorted.sort_unstable_by(f64::total_cmp);
-            sorted[PAIRS / 2]
-        })
+        let [first, second] = self.won.map(|pairs| pairs > PAIRS / 2);
+        (first || second).then_some(second)
     }
 }
 
@@ -140,9 +142,10 @@ mod tests {
     use super::*;
 
     /// Plays a trial in which a sync with the log thread covers 2,000 bytes in 200 us, and one with the
-    /// loop's thread `bytes` bytes in `us` microseconds; each fifth spell has one sync of 20 ms.
-    fn ratio(bytes: u64, us: u64) -> f64 {
-        let mut trial = Trial::new([Way::LogThread, Way::Loop]);
+    /// loop's thread `bytes` bytes in `us` microseconds; each fifth spell has one sync of 20 ms. Returns
+    /// whether the loop's thread wins if it must have `wanted` times the bytes a second.
+    fn wins(bytes: u64, us: u64, wanted: f64) -> bool {
+        let mut trial = Trial::new([Way::LogThread, Way::Loop], wanted);
         let (mut now, mut syncs, mut durable) = (Time::ZERO, 0, 0);
         for turn in 1.. {
             let place = trial.way().place();
@@ -163,8 +166,8 @@ mod tests {
                 durable,
                 idle,
             };
-            if let Some(ratio) = trial.observe(seen) {
-                return ratio;
+            if let Some(wins) = trial.observe(seen) {
+                return wins;
             }
         }
         unreachable!("a trial ends")
@@ -172,19 +175,31 @@ mod tests {
 
     #[test]
     fn the_place_with_more_bytes_a_second_wins_in_spite_of_slow_syncs() {
-        assert!((ratio(2_000, 160) - 1.25).abs() < 0.01);
-        assert!((ratio(1_000, 160) - 0.625).abs() < 0.01);
+        assert!(wins(2_000, 160, 1.24) && !wins(2_000, 160, 1.26));
+        assert!(wins(1_000, 160, 0.62) && !wins(1_000, 160, 0.63));
+    }
+
+    #[test]
+    fn a_trial_ends_once_its_median_is_certain() {
+        let mut trial = Trial::new([Way::LogThread, Way::Loop], 1.0);
+        let (mut seen, mut spells) = (Seen::default(), 0);
+        while trial.won.iter().max() < Some(&2) {
+            seen.place = trial.way().place();
+            let us = if seen.place == Place::Loop { 100 } else { 120 };
+            seen.now = seen.now + Duration::from_micros(us);
+            (seen.syncs, seen.durable) = (seen.syncs + 1, seen.durable + 1_000);
+            assert_eq!(trial.observe(seen), None);
+            spells = trial.spells;
+        }
+        assert_eq!((spells, trial.won), (4, [0, 2]));
     }
 
     #[test]
     fn turns_of_the_other_place_and_idle_time_do_not_count() {
-        let mut trial = Trial::new([Way::LogThread, Way::Loop]);
+        let mut trial = Trial::new([Way::LogThread, Way::Loop], 0.999);
         let mut seen = Seen {
             place: Place::Loop,
-            now: Time::ZERO,
-            syncs: 0,
-            durable: 0,
-            idle: Duration::ZERO,
+            ..Seen::default()
         };
         for _ in 0..1000 {
             seen.syncs += 1;
@@ -197,10 +212,11 @@ mod tests {
             seen.idle = Duration::from_secs(1);
             seen.now = seen.now + seen.idle + Duration::from_micros(100);
             (seen.syncs, seen.durable) = (seen.syncs + 1, seen.durable + 1_000);
-            if let Some(ratio) = trial.observe(seen) {
-                assert!((ratio - 1.0).abs() < 0.001, "{ratio}");
+            if let Some(wins) = trial.observe(seen) {
+                assert!(wins);
                 break;
             }
         }
+        assert_eq!(trial.won, [0, 3]);
     }
 }
