@@ -515,7 +515,7 @@ fn names_host(setting: &Named) -> bool {
 #[derive(Args, Clone, Copy, Debug)]
 struct LabArgs {
     /// Delay each sync of the log by this time, to imitate a slower disk in a measurement.
-    #[arg(long, value_name = "DURATION", value_parser = values::duration, hide = true)]
+    #[arg(long, value_name = "DURATION", value_parser = values::latency, hide = true)]
     slow_sync: Option<Duration>,
     /// Sync the log at once, to measure the gain of the wait: without this flag, a sync waits a moment for
     /// clients that are about to publish again.

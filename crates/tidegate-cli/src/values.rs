@@ -43,6 +43,12 @@ pub(crate) fn latency_ns(text: &str) -> Result<f64, String> {
     ns.ok_or_else(|| "give a time from 1us to 3600s: a number with us, ms or s, such as 5ms".into())
 }
 
+/// Parses a latency as [`latency_ns`] does.
+#[cfg(feature = "lab")]
+pub(crate) fn latency(text: &str) -> Result<Duration, String> {
+    latency_ns(text).map(|ns| Duration::from_nanos(ns as u64))
+}
+
 /// Parses a duration with its unit: ms, s, m, h or d.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -3,9 +3,12 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_log::{Storage, StorageFile};
+
+/// The delay below which the thread waits awake.
+const AWAKE_BELOW: Duration = Duration::from_millis(1);
 
 /// A storage with slower syncs; see the [module](self).
 pub(super) struct Slow<S> {
@@ -77,7 +80,15 @@ impl StorageFile for SlowFile {
 
     fn sync(&self) -> io::Result<()> {
         self.inner.sync()?;
-        std::thread::sleep(self.delay);
+        let begun = Instant::now();
+        // A sleep of some microseconds takes much longer than asked, so the thread waits awake.
+        if self.delay < AWAKE_BELOW {
+            while begun.elapsed() < self.delay {
+                std::hint::spin_loop();
+            }
+        } else {
+            std::thread::sleep(self.delay);
+        }
         Ok(())
     }
 
