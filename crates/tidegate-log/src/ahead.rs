@@ -9,8 +9,8 @@ use std::io::IoSlice;
 
 use crate::segment::PAGE;
 
-/// The bytes of zeros that a write adds. They delay one publish in 450 of a lone caller with 1 KiB. Of 256
-/// KiB to 2 MiB this length served a hundred callers best, and ten nearly as well as 1 MiB
+/// The bytes of zeros that a write adds. They delay one publish in 450 of a lone caller with 1 KiB. Among
+/// lengths from 256 KiB to 2 MiB, this length served a hundred callers best, and ten nearly as well as 1 MiB
 /// (`tidegate-bench callers`).
 const AHEAD: u64 = 512 << 10;
 /// The length of a write in bytes from which on the writer adds no zeros. Such a write enters many new pages
@@ -31,15 +31,15 @@ impl Used {
         Self { to: 0 }
     }
 
-    /// Returns the state of a file that may be in use as a whole: the file of a released segment, or one that
-    /// an earlier run of the log has written to. The writer adds no zeros there.
+    /// Returns the state of a file that may be in use as a whole: the file of a released segment, or a file
+    /// to which an earlier run of the log has written. The writer adds no zeros there.
     pub(crate) const fn all() -> Self {
         Self { to: u64::MAX }
     }
 
     /// Takes a write from offset `from` up to `to`, the end of a page, and returns the zeros that the same
-    /// write should add, in bytes. They end at `reserved` at the latest, because behind it the file system may
-    /// lack space.
+    /// write should add, in bytes. They end at `reserved` at the latest, because behind it the file system
+    /// may lack space.
     pub(crate) fn enter(&mut self, from: u64, to: u64, reserved: u64) -> u64 {
         if to <= self.to {
             return 0;
