@@ -229,7 +229,12 @@ impl Up {
                 self.checkpoints += 1;
                 store.begin_checkpoint(member.at);
                 member.streams.begin_snapshot();
-                member.promised = member.streams.snapshot().chunks().flatten().collect();
+                member.promised = member
+                    .streams
+                    .snapshot()
+                    .chunks()
+                    .collect::<Vec<_>>()
+                    .concat();
             }
             // The members work in parts of another length on each node and in each turn, so that no test
             // depends on the lengths.
@@ -241,7 +246,7 @@ impl Up {
             {
                 let promised = std::mem::take(&mut member.promised);
                 ensure!(
-                    whole.clone().chunks().flatten().eq(promised),
+                    whole.clone().chunks().collect::<Vec<_>>().concat() == promised,
                     "a snapshot taken in parts is not the state at its beginning"
                 );
                 store.checkpoint(member.at, Box::new(whole.chunks()));

@@ -301,12 +301,10 @@ fn digest(streams: &Streams) -> u64 {
             hash.write(name.as_bytes());
             hash.write(&consumer.state().encode());
         }
-    }
-    // The checksum includes each id with the sequence and the time of its message, which stand after the id.
-    let state = streams.snapshot().chunks().collect::<Vec<_>>().concat();
-    for id in ids(&state) {
-        let end = state.len().min(id.end + 16);
-        hash.write(&state[id.start..end]);
+        for (id, seq, time_us) in stream.remembered_ids() {
+            hash.write(id);
+            hash.all(&[seq.get(), time_us]);
+        }
     }
     hash.0
 }
@@ -348,8 +346,14 @@ impl Hasher for Fnv {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        // Whole words at once, because a checksum of all streams follows on each entry.
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.all(&[u64::from_le_bytes(*word)]);
         }
+        for byte in rest {
+            self.all(&[u64::from(*byte)]);
+        }
+        self.all(&[bytes.len() as u64]);
     }
 }

@@ -321,6 +321,12 @@ impl Stream {
         })
     }
 
+    /// Iterates over the message ids that the stream remembers, oldest first, each with the number of its
+    /// message and the time in microseconds since 1970. All nodes remember the same ids after the same entry.
+    pub fn remembered_ids(&self) -> impl Iterator<Item = (&[u8], StreamSeq, u64)> {
+        self.dedup.iter_from(0)
+    }
+
     /// Returns the place in the log at which a node reads the message with this number; `None` if the stream
     /// does not hold the message.
     #[must_use]
