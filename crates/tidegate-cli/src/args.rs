@@ -64,44 +64,44 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Count the words of files, to show the engine: a reader sends lines through queues to splitters, and
-    /// the splitters send words to counters.
-    Count(CountArgs),
-    /// Simulate the engine's batching in virtual time, and print the figures of each controller.
-    Sim(sim::SimArgs),
-    /// Receive records that `tidegate send` ships, to standard output or to the end of a file.
-    Receive(ReceiveArgs),
-    /// Ship a file's records, or standard input's, to `tidegate receive`: a pipe that survives a broken
-    /// network.
-    Send(SendArgs),
-    /// Serve NATS clients.
+    /// Run a server for NATS clients, with durable streams.
     Serve(Box<serve::ServeArgs>),
-    /// Serve NATS clients from several nodes on this machine, to try a cluster out.
+    /// Run several nodes of a cluster on this machine, to try a cluster out.
     Cluster(cluster::ClusterArgs),
-    /// Inspect, verify or repair the data directory of a stopped server, after a fault of its disk.
-    #[command(subcommand)]
-    Log(log::LogCommand),
-    /// Publish a message, or the lines of a file.
-    Pub(publish::PubArgs),
-    /// Print published messages.
-    Sub(subscribe::SubArgs),
     /// List, show, create and remove streams.
     #[command(subcommand)]
     Stream(stream::StreamCommand),
-    /// Print the messages of a stream.
+    /// Publish a message, or the lines of a file. A stream that takes the subject stores them.
+    Pub(publish::PubArgs),
+    /// Print the messages that clients publish from now on.
+    Sub(subscribe::SubArgs),
+    /// Print the messages that a stream has stored.
     Consume(consume::ConsumeArgs),
-    /// Measure this machine as a server would use it, and say what each figure means.
-    Doctor(doctor::DoctorArgs),
+    /// Watch a running server in the terminal: rates, batches, streams, connections, and alarms in words.
+    Top(top::TopArgs),
     /// Explain why an acknowledged message took its time: the sync that made it durable, the waits before the
     /// sync, and the time that a sync at once would have taken.
     Why(why::WhyArgs),
     /// Predict how many messages a second a server takes before the 99th percentile of its latency breaks a
     /// bound.
     Headroom(headroom::HeadroomArgs),
-    /// Watch a running server in the terminal: rates, batches, streams, connections, and alarms in words.
-    Top(top::TopArgs),
     /// Predict from a recorded trace how each controller would serve it, and say which one to use.
     Tune(tune::TuneArgs),
+    /// Measure this machine as a server would use it, and say what each figure means.
+    Doctor(doctor::DoctorArgs),
+    /// Inspect, verify or repair the data directory of a stopped server, after a fault of its disk.
+    #[command(subcommand)]
+    Log(log::LogCommand),
+    /// Ship a file's records, or standard input's, to `tidegate receive`: a pipe that survives a broken
+    /// network.
+    Send(SendArgs),
+    /// Receive records that `tidegate send` ships, to standard output or to the end of a file.
+    Receive(ReceiveArgs),
+    /// Count the words of files, to show the engine: a reader sends lines through queues to splitters, and
+    /// the splitters send words to counters.
+    Count(CountArgs),
+    /// Simulate the engine's batching in virtual time, and print the figures of each controller.
+    Sim(sim::SimArgs),
     /// Print a script that completes commands and flags in this shell.
     Completions {
         /// Write the completions for this shell, such as bash or zsh.

@@ -12,18 +12,27 @@ use tracing::level_filters::LevelFilter;
 /// the command uses the defaults.
 static FACE: OnceLock<Face> = OnceLock::new();
 
+/// Each help text lists these flags behind the command's own, just before `--help`: the own flags are what a
+/// reader looks for. clap gives `--help` the order 999.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Face {
     /// Write more to standard error, to find faults: servers also log each connection of clients and other
     /// nodes.
-    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    #[arg(short, long, global = true, display_order = 900, conflicts_with = "quiet")]
     verbose: bool,
     /// Write only warnings and errors to standard error, without notes and progress, for scripts.
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 901)]
     quiet: bool,
     /// Choose whether the program colors help texts and log lines, for easier reading. `auto` colors them on
     /// a terminal, unless NO_COLOR is set.
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    #[arg(
+        long,
+        global = true,
+        display_order = 902,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t
+    )]
     color: Color,
 }
 

@@ -86,9 +86,9 @@ pub struct ServeArgs {
         env = "TIDEGATE_NAME"
     )]
     name: Option<String>,
-    /// Serve the HTTP monitor (/dashboard for a browser, and /healthz, /varz, /connz, /jsz, /routez, /subsz,
-    /// /accountz, /accstatz, /boundaries and /metrics) on this port, so that operators and programs can watch
-    /// the server; -1 lets the system choose a free port. Default: no HTTP monitor.
+    /// Serve the HTTP monitor on this port: /dashboard for a browser, /metrics for Prometheus, nats-server's
+    /// /healthz, /varz, /connz, /jsz, /routez and /subsz, and the figures that `tidegate top`, `why` and
+    /// `headroom` ask for. -1 lets the system choose a free port. Default: no HTTP monitor.
     #[arg(
         short = 'm',
         long,
@@ -276,8 +276,8 @@ pub struct ServeArgs {
     /// latency for throughput; `tidegate count --help` lists the controllers. Default: knee.
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
     controller: Option<Choice>,
-    /// Write every decision of a controller about batches to this file, one line each, to examine the
-    /// batching. The server first empties a file that exists.
+    /// Write every decision of a controller about batches to this file, one line each, for `tidegate tune
+    /// --trace`. The server first empties a file that exists.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Send a signal to a running server, and exit: `ldm` makes the server close its connections slowly and
