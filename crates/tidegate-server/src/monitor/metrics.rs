@@ -366,7 +366,7 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
         ),
         (
             "sync_batch_items",
-            "Entries carried by syncs",
+            "Commands carried by syncs",
             syncs.counts.items,
         ),
         (
