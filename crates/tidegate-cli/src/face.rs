@@ -12,13 +12,19 @@ use tracing::level_filters::LevelFilter;
 /// the command uses the defaults.
 static FACE: OnceLock<Face> = OnceLock::new();
 
-/// Each help text lists these flags behind the command's own, just before `--help`: the own flags are what a
-/// reader looks for. clap gives `--help` the order 999.
+// Each help text lists these flags behind the command's own, which a reader looks for, and before `--help`,
+// to which clap gives the order 999. A documentation comment here would become the program's description.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Face {
     /// Write more to standard error, to find faults: servers also log each connection of clients and other
     /// nodes.
-    #[arg(short, long, global = true, display_order = 900, conflicts_with = "quiet")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        display_order = 900,
+        conflicts_with = "quiet"
+    )]
     verbose: bool,
     /// Write only warnings and errors to standard error, without notes and progress, for scripts.
     #[arg(short, long, global = true, display_order = 901)]
