@@ -2,7 +2,8 @@
 //! TOML.
 //!
 //! nats-server's syntax has `key: value`, `key = value` or `key value`; maps in braces, lists in brackets;
-//! comments after `#` and `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...;
+//! comments after `#` and `//`; strings bare, quoted or in a `( block )`, with the escapes `\n`, `\t`, `\r`,
+//! `\"`, `\\` and `\x41` in bare and in double-quoted ones; integers with `k`, `kb`, `m`, ...;
 //! `$NAME`, which is a key defined before in this map or an enclosing one, or an environment variable; and
 //! `include 'file'`. JSON is this syntax in braces. This module knows only the syntax; [`super::apply`] knows
 //! the keys. The reader bounds the depth of maps and includes, so that no text makes it hang or overflow its
@@ -14,6 +15,8 @@ use std::path::{Component, Path, PathBuf};
 /// The greatest depth of maps, lists and included files within each other that the reader accepts, so that
 /// its stack does not overflow.
 const DEPTH_MAX: usize = 32;
+/// The bytes that end a bare word.
+const WORD_ENDS: &[u8] = b" \t\r\n;,]}";
 
 /// A value that the reader found in a configuration file, with its line for error messages.
 #[derive(Clone, Debug, PartialEq)]
@@ -234,7 +237,10 @@ impl Reader<'_> {
             let key = self.key()?;
             self.skip(b" \t");
             if key == "include" {
-                let path = self.word();
+                let path = match self.peek() {
+                    Some(quote @ (b'"' | b'\'')) => self.quoted(quote)?,
+                    _ => self.take_until(WORD_ENDS).into(),
+                };
                 let included = self.include(&path, depth, outer)?;
                 for entry in included {
                     put(outer, entry);
@@ -311,16 +317,17 @@ impl Reader<'_> {
             }
             Some(b'(') => self.block(),
             Some(quote @ (b'"' | b'\'')) => Ok(Value::Text(self.quoted(quote)?)),
-            Some(_) => {
-                let word = self.word();
-                match word.strip_prefix('$') {
+            Some(_) => match self.bare(WORD_ENDS)? {
+                // As in nats-server, a word with an escape is text, also if it reads like a variable.
+                (text, true) => Ok(Value::Text(text)),
+                (word, false) => match word.strip_prefix('$') {
                     // A word that begins with `$2` is a bcrypt hash, so the reader does not take it for a
                     // variable.
                     Some(name) if !word.starts_with("$2") => self.variable(name, depth, outer),
                     _ if word.is_empty() => Err(self.error("expected a value")),
                     _ => Ok(scalar(&word)),
-                }
-            }
+                },
+            },
         }
     }
 
@@ -364,11 +371,8 @@ impl Reader<'_> {
                 "variable `${name}` is neither set above nor in the environment"
             )));
         };
-        if !text.starts_with(['"', '\'', '[', '{']) {
-            return Ok(scalar(&text));
-        }
-        // The reader takes quotes and brackets in the environment as in the file, because operators quote
-        // values that would otherwise be numbers.
+        // The reader takes quotes, brackets and escapes in the environment as in the file, because operators
+        // quote values that would otherwise be numbers.
         let mut reader = Reader {
             text: &text,
             at: 0,
@@ -376,7 +380,13 @@ impl Reader<'_> {
             outside: self.outside,
             trail: &mut Vec::new(),
         };
-        let value = reader.value(depth + 1, outer);
+        let value = match text.starts_with(['"', '\'', '[', '{']) {
+            true => reader.value(depth + 1, outer),
+            false => reader.bare(b"").map(|word| match word {
+                (text, true) => Value::Text(text),
+                (word, false) => scalar(&word),
+            }),
+        };
         value.map_err(|e| self.error(&format!("in the variable `${name}`: {}", e.message)))
     }
 
@@ -387,17 +397,8 @@ impl Reader<'_> {
         while let Some(byte) = self.peek() {
             self.at += 1;
             match byte {
-                _ if byte == quote => return Ok(String::from_utf8_lossy(&out).into_owned()),
-                b'\\' if quote == b'"' => {
-                    out.push(match self.peek() {
-                        Some(b'n') => b'\n',
-                        Some(b't') => b'\t',
-                        Some(b'r') => b'\r',
-                        Some(other @ (b'"' | b'\\')) => other,
-                        _ => return Err(self.error("expected \\n, \\t, \\r, \\\" or \\\\")),
-                    });
-                    self.at += 1;
-                }
+                _ if byte == quote => return self.text_of(out),
+                b'\\' if quote == b'"' => out.push(self.escape()?),
                 b'\n' => {
                     self.line += 1;
                     out.push(byte);
@@ -424,12 +425,53 @@ impl Reader<'_> {
         Err(self.error("expected `)` on a line of its own"))
     }
 
-    fn word(&mut self) -> String {
-        match self.peek() {
-            Some(quote @ (b'"' | b'\'')) => self.quoted(quote).unwrap_or_default(),
-            // A `#` within a word belongs to it, as in nats-server: it may be a part of a password.
-            _ => self.take_until(b" \t\r\n;,]}").into(),
+    /// Reads a bare word up to one of the bytes `ends`. Returns its text with the escapes undone, and whether
+    /// it had any. A `#` within a word belongs to it, as in nats-server: it may be a part of a password.
+    fn bare(&mut self, ends: &[u8]) -> Result<(String, bool), SyntaxError> {
+        let rest = self.text[self.at..].bytes();
+        let digits = rest.take_while(u8::is_ascii_digit).count();
+        let (mut out, mut escaped) = (Vec::new(), false);
+        while let Some(byte) = self.peek().filter(|byte| !ends.contains(byte)) {
+            self.at += 1;
+            // nats-server takes the first byte behind leading digits as it stands, also a backslash.
+            if byte == b'\\' && (digits == 0 || out.len() != digits) {
+                out.push(self.escape()?);
+                escaped = true;
+            } else {
+                out.push(byte);
+            }
         }
+        Ok((self.text_of(out)?, escaped))
+    }
+
+    /// Reads an escape behind its backslash, and returns the byte that it stands for.
+    fn escape(&mut self) -> Result<u8, SyntaxError> {
+        let (byte, len) = match self.peek() {
+            Some(b'n') => (b'\n', 1),
+            Some(b't') => (b'\t', 1),
+            Some(b'r') => (b'\r', 1),
+            Some(other @ (b'"' | b'\\')) => (other, 1),
+            Some(b'x') => {
+                let digits = self.text.get(self.at + 1..self.at + 3);
+                let digits = digits.filter(|two| two.bytes().all(|b| b.is_ascii_hexdigit()));
+                let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+                let wrong = || self.error("expected two hexadecimal digits after \\x");
+                (byte.ok_or_else(wrong)?, 3)
+            }
+            _ => {
+                return Err(self.error(
+                    "expected \\n, \\t, \\r, \\\", \\\\ or \\x with two hexadecimal digits: write a backslash as \\\\",
+                ));
+            }
+        };
+        self.at += len;
+        Ok(byte)
+    }
+
+    /// Makes a text of bytes that may come from escapes.
+    fn text_of(&self, bytes: Vec<u8>) -> Result<String, SyntaxError> {
+        let wrong = |_| self.error("expected UTF-8 from the escapes \\x of a text");
+        String::from_utf8(bytes).map_err(wrong)
     }
 
     fn take_until(&mut self, stops: &[u8]) -> &str {
@@ -544,6 +586,8 @@ mod tests {
                 "LIST" => "[a, $PORT]",
                 "OPEN" => "[a",
                 "AGAIN" => "[$AGAIN]",
+                "ESCAPED" => "a b\\x43",
+                "WRONG" => "a\\b",
                 _ => return None,
             };
             Some(text.into())
@@ -655,6 +699,16 @@ mod tests {
             ),
             ("include deep.conf", 1, "levels"),
             ("a: (\nx", 1, "expected `)`"),
+            ("\na: x\\q", 2, "hexadecimal digits: write a backslash"),
+            ("\na: x\\ y", 2, "hexadecimal digits: write a backslash"),
+            ("\na: x\\", 2, "hexadecimal digits: write a backslash"),
+            ("a: \"\n\\q\"", 2, "hexadecimal digits: write a backslash"),
+            ("\n\na: \\x4", 3, "two hexadecimal digits after \\x"),
+            ("a: \\x+4", 1, "two hexadecimal digits after \\x"),
+            ("a: \"\\xé\"", 1, "two hexadecimal digits after \\x"),
+            ("a: \\xff", 1, "UTF-8"),
+            ("a: $WRONG", 1, "in the variable `$WRONG`: expected \\n"),
+            ("include 'a", 1, "not closed"),
         ] {
             let e = read(text).unwrap_err();
             assert!(e.message.contains(part), "{text:?}: {e}");
@@ -693,6 +747,17 @@ mod tests {
             show(&read(text).unwrap()),
             "a@1=\"é\" b@2=\"4999é\" c@3=\"abc#def\" d@4=\"0123\" e@5=-1 f@6=10485760z \
              g@7=[\"ü\" \"日本\"] h@8=\"5kü\""
+        );
+    }
+
+    #[test]
+    fn escapes_count_in_bare_words_and_in_double_quotes() {
+        let text = r#"a: x\ty\"\\\x41\x20z, b: "x\ty\"\\\x41\x20z", c: '\n\q', d: [\x34\x32, \x74rue], e: \x24PORT
+f: $ESCAPED, g: 12\n3\n, h: 12k\n, i: \xc3\xa9, j: a\x2cb"#;
+        assert_eq!(
+            show(&read(text).unwrap()),
+            r#"a@1="x\ty\"\\A z" b@1="x\ty\"\\A z" c@1="\\n\\q" d@1=["42" "true"] e@1="$PORT" "#.to_owned()
+                + r#"f@2="a bC" g@2="12\\n3\n" h@2="12k\n" i@2="é" j@2="a,b""#
         );
     }
 
