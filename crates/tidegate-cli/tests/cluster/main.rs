@@ -28,6 +28,7 @@ mod faults;
 mod flood;
 mod form;
 mod handover;
+mod health;
 mod hellos;
 mod history;
 mod lines;

@@ -7,6 +7,7 @@ pub(crate) mod browse;
 mod connections;
 pub(crate) mod details;
 pub(crate) mod gather;
+pub(crate) mod health;
 pub(crate) mod lists;
 mod ordered;
 pub(crate) mod query;
@@ -31,6 +32,7 @@ use tidegate_stream::schema::config::Storage;
 use tidegate_stream::stream::{Held, Usage};
 
 use self::gather::Listed;
+use self::health::Health;
 use self::query::Query;
 use self::series::Series;
 use self::why::Located;
@@ -179,6 +181,8 @@ pub(crate) struct Streams {
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
+    /// The facts for the health check that the reader makes; empty if it makes none.
+    pub(crate) health: Health,
     /// The figures of single streams and consumers in the slice that the reader asks for; empty if it asks
     /// for none.
     pub(crate) series: Series,
@@ -227,6 +231,10 @@ impl Streams {
             cluster: first.cluster().clone(),
             nodes: first.nodes(),
             behind: all().find_map(|s| s.behind()).map(Into::into),
+            health: match &query.health {
+                Some(of) => Health::take(node, of),
+                None => Health::default(),
+            },
             series: match &query.series {
                 Some(slice) => series::read(node, slice),
                 None => Series::default(),

@@ -12,25 +12,32 @@ use crate::event_loop::report::server::rfc3339;
 
 /// Makes the monitor's answer to `/accountz`: the names of the accounts, or the facts about one account if
 /// the request names it, as nats-server does.
-pub(crate) fn accountz(r: &Report, query: &Query, wall: &WallClock) -> Value {
-    let names: Vec<&str> = r.listed.accounts.iter().map(|a| a.name.as_str()).collect();
+///
+/// # Errors
+/// The server has no account of the name in the request.
+pub(crate) fn accountz(r: &Report, query: &Query, wall: &WallClock) -> Result<Value, String> {
     let mut out = json!({
         "server_id": r.info.server_id,
         "now": rfc3339(wall.now()),
         "system_account": r.system_account,
-        "accounts": names,
     });
-    if let Some(name) = &query.account {
-        out["account_detail"] = info(r, name, wall);
+    match &query.account {
+        Some(name) => out["account_detail"] = info(r, name, wall)?,
+        None => {
+            let names = r.listed.accounts.iter().map(|a| a.name.as_str());
+            out["accounts"] = names.collect();
+        }
     }
-    out
+    Ok(out)
 }
 
-/// Makes the facts about the account with this name for an answer; null if the server has no such account.
-pub(crate) fn info(r: &Report, name: &str, wall: &WallClock) -> Value {
-    let Some(of) = r.listed.accounts.iter().find(|a| a.name == name) else {
-        return Value::Null;
-    };
+/// Makes the facts about the account with this name for an answer.
+///
+/// # Errors
+/// The server has no such account.
+pub(crate) fn info(r: &Report, name: &str, wall: &WallClock) -> Result<Value, String> {
+    let of = r.listed.accounts.iter().find(|a| a.name == name);
+    let of = of.ok_or_else(|| format!("Account {name} does not exist"))?;
     let is_system = of.account == Account::System;
     let mut out = json!({
         "account_name": of.name,
@@ -46,7 +53,7 @@ pub(crate) fn info(r: &Report, name: &str, wall: &WallClock) -> Value {
     if is_system {
         out["is_system"] = true.into();
     }
-    out
+    Ok(out)
 }
 
 /// Makes the monitor's answer to `/accstatz`: the connections, messages and bytes of the accounts. Leaves out

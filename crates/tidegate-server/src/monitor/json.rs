@@ -197,22 +197,6 @@ fn turns(turns: &TurnStats) -> Value {
     })
 }
 
-/// Makes the monitor's answer to `/healthz` for a health probe: whether the server is ready, and the body
-/// with the reason if it is not.
-pub(crate) fn healthz(r: &Report) -> (bool, Value) {
-    let forming = r.cluster.as_ref().is_some_and(|c| c.forming);
-    let behind = match &r.streams {
-        _ if forming => Some("the cluster is not formed: its nodes have not all met"),
-        Some(streams) => streams.behind.as_deref(),
-        None => None,
-    };
-    let body = match behind {
-        None => json!({"status": "ok"}),
-        Some(why) => json!({"status": "unavailable", "error": why}),
-    };
-    (behind.is_none(), body)
-}
-
 /// Makes the monitor's answer to `/jsz`: the figures of the streams, for an operator who watches storage.
 pub(crate) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Value {
     let Some(streams) = &r.streams else {

@@ -13,7 +13,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::json::{self, Process};
+use super::health;
+use super::json::Process;
 use super::machine::{self, Disk};
 use super::series;
 use crate::event_loop::report::{Cluster, Report, Streams};
@@ -163,7 +164,7 @@ impl Collector for Figures {
             (
                 "ready",
                 "1 if the server is ready, as /healthz says, else 0",
-                f64::from(u8::from(json::healthz(r).0)),
+                f64::from(u8::from(health::is_ready(r))),
             ),
             ("connections", "Connections now", r.connections as f64),
             (

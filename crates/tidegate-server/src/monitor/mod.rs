@@ -7,13 +7,14 @@
 
 pub(crate) mod accounts;
 mod alarms;
+pub(crate) mod health;
 pub(crate) mod json;
 mod machine;
 mod messages;
 mod metrics;
 mod options;
 mod overview;
-mod query;
+pub(crate) mod query;
 mod sampling;
 mod series;
 mod why;
@@ -422,14 +423,12 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
     let wall = json::WallClock::new(source.started, SystemTime::now());
     let body = match path {
         "/healthz" => {
-            let (ready, body) = json::healthz(&report);
+            let check = query.health.as_deref().cloned().unwrap_or_default();
+            let (code, body) = health::healthz(&report, &check);
             // The monitor writes the body as one line without indentation, as nats-server does for health
             // probes.
             let body = body.to_string().into_bytes();
-            let status = match ready {
-                true => StatusCode::OK,
-                false => StatusCode::SERVICE_UNAVAILABLE,
-            };
+            let status = StatusCode::from_u16(code).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
             return Ok(with_type(status, "application/json", body));
         }
         "/varz" => {
@@ -437,7 +436,7 @@ async fn figures(path: &str, text: &str, source: &Source) -> Result<Response<Ful
             varz["http_req_stats"] = source.asked.json(&source.base);
             varz
         }
-        "/accountz" => accounts::accountz(&report, &query, &wall),
+        "/accountz" => accounts::accountz(&report, &query, &wall)?,
         "/raftz" => json::raftz(&report),
         "/accstatz" => accounts::accstatz(&report, &query, &wall),
         "/jsz" => json::jsz(&report, &query, &wall),

@@ -6,7 +6,9 @@ use std::num::IntErrorKind;
 
 use tidegate_nats::subject;
 
-use crate::event_loop::report::query::{By, List, Message, PAGE_MAX, Query, Sort, State};
+use crate::event_loop::report::query::{
+    By, HealthQuery, List, Message, PAGE_MAX, Query, Sort, State,
+};
 
 /// The greatest length of a text to search for, in bytes: the search looks at each entry of a list.
 const SEARCH_MAX: usize = 256;
@@ -19,6 +21,9 @@ const SEARCH_MAX: usize = 256;
 pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
     if path == "/why" {
         return message(text);
+    }
+    if path == "/healthz" {
+        return health(text).map(Query::of_health);
     }
     let mut query = Query::new(match path {
         "/connz" => List::Connections,
@@ -51,10 +56,11 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
             }
             ("cid", List::Connections) => {
                 let cid = value.parse();
-                query.cid = Some(cid.map_err(|_| format!("{key}: expected a number"))?);
+                let wrong = || format!("Error decoding uint64 for '{key}': expected a number");
+                query.cid = Some(cid.map_err(|_| wrong())?);
             }
             ("user", List::Connections) => query.user = Some(value.into()),
-            ("sort", List::Connections) => query.sort = sort(value)?,
+            ("sort", List::Connections) => query.sort = sort_of(value)?,
             ("sort", List::Streams | List::Consumers) => {
                 query.by = Some(by(query.list, value)?);
             }
@@ -86,7 +92,30 @@ pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
     if query.cid.is_some() {
         query.limit = 1;
     }
+    check_sort(&query)?;
     Ok(query)
+}
+
+/// Reads the parameters of a health check.
+fn health(text: &str) -> Result<HealthQuery, String> {
+    let mut check = HealthQuery::default();
+    for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
+        let value = decode(value)?;
+        if value.is_empty() {
+            continue;
+        }
+        match key {
+            "js-enabled" | "js-enabled-only" => check.enabled_only |= truth(key, &value)?,
+            "js-server-only" => check.server_only = truth(key, &value)?,
+            "js-meta-only" => check.meta_only = truth(key, &value)?,
+            "details" => check.details = truth(key, &value)?,
+            "account" => check.account = Some(value.into_owned()),
+            "stream" => check.stream = Some(value.into_owned()),
+            "consumer" => check.consumer = Some(value.into_owned()),
+            _ => {}
+        }
+    }
+    Ok(check)
 }
 
 /// Reads the message that the reader wants explained: both parameters must be there.
@@ -119,7 +148,9 @@ fn at_least_zero(key: &str, value: &str) -> Result<usize, String> {
     match value.parse::<i64>() {
         Ok(n) => Ok(usize::try_from(n).unwrap_or(0)),
         Err(e) if *e.kind() == IntErrorKind::PosOverflow => Ok(usize::MAX),
-        Err(_) => Err(format!("{key}: expected a number")),
+        Err(_) => Err(format!(
+            "Error decoding int for '{key}': expected a number, not {value}"
+        )),
     }
 }
 
@@ -127,7 +158,9 @@ fn truth(key: &str, value: &str) -> Result<bool, String> {
     match value {
         "1" | "t" | "T" | "true" | "True" | "TRUE" => Ok(true),
         "0" | "f" | "F" | "false" | "False" | "FALSE" => Ok(false),
-        _ => Err(format!("{key}: expected true or false")),
+        _ => Err(format!(
+            "Error decoding boolean for '{key}': expected true or false, not {value}"
+        )),
     }
 }
 
@@ -136,13 +169,18 @@ fn state(value: &str) -> Result<State, String> {
         "open" => Ok(State::Open),
         "closed" => Ok(State::Closed),
         "any" | "all" => Ok(State::All),
-        _ => Err(format!("state: expected open, closed or any, not {value}")),
+        _ => Err(format!("Error decoding state for {value}")),
     }
 }
 
-fn sort(value: &str) -> Result<Sort, String> {
+/// Reads the figure by which a reader wants connections in order.
+///
+/// # Errors
+/// nats-server knows no such figure.
+pub(crate) fn sort_of(value: &str) -> Result<Sort, String> {
     Ok(match value {
-        "cid" => Sort::Cid,
+        // This server measures no round trips, so all of them are equal.
+        "cid" | "rtt" => Sort::Cid,
         "start" | "uptime" => Sort::Start,
         "subs" => Sort::Subscriptions,
         "pending" => Sort::Pending,
@@ -152,12 +190,28 @@ fn sort(value: &str) -> Result<Sort, String> {
         "bytes_from" => Sort::BytesFrom,
         "last" => Sort::Last,
         "idle" => Sort::Idle,
-        _ => {
-            return Err(format!(
-                "sort: expected cid, start, subs, pending, msgs_to, msgs_from, bytes_to, bytes_from, last, idle or uptime, not {value}"
-            ));
-        }
+        "stop" => Sort::Stop,
+        "reason" => Sort::Reason,
+        _ => return Err(format!("invalid sorting option: {value}")),
     })
+}
+
+/// Checks that the connections which the reader wants have the figure by which it sorts them.
+///
+/// # Errors
+/// Only closed connections have that figure.
+pub(crate) fn check_sort(query: &Query) -> Result<(), String> {
+    let of_closed = match query.sort {
+        Sort::Stop => "stop",
+        Sort::Reason => "reason",
+        _ => return Ok(()),
+    };
+    match query.state {
+        State::Closed => Ok(()),
+        _ => Err(format!(
+            "sort by {of_closed} only valid on closed connections"
+        )),
+    }
 }
 
 fn by(list: List, value: &str) -> Result<By, String> {
@@ -257,6 +311,20 @@ mod tests {
         assert_eq!(query, wanted);
         assert_eq!(parse("/jsz", "sort=bytes").unwrap().by, Some(By::Bytes));
         assert_eq!(parse("/varz", "limit=x").unwrap().list, List::Nothing);
+        let query = parse("/connz", "sort=stop&state=closed").unwrap();
+        assert_eq!((query.sort, query.state), (Sort::Stop, State::Closed));
+        let text =
+            "js-enabled-only=1&account=%24G&stream=S&consumer=C&details=true&x=y&js-meta-only=";
+        let wanted = HealthQuery {
+            enabled_only: true,
+            account: Some("$G".into()),
+            stream: Some("S".into()),
+            consumer: Some("C".into()),
+            details: true,
+            ..HealthQuery::default()
+        };
+        let query = parse("/healthz", text).unwrap();
+        assert_eq!(query.health.as_deref(), Some(&wanted));
         assert_eq!(
             parse("/connz", "limit=0&cid=&state=").unwrap(),
             Query::new(List::Connections)
@@ -276,8 +344,20 @@ mod tests {
             ("/jsz", "streams=2"),
             ("/jsz", "streams=1&sort=pending"),
             ("/consumerz", "sort=bytes"),
+            ("/healthz", "details=perhaps"),
         ] {
             assert!(parse(path, text).is_err(), "{path} {text}");
+        }
+        for (text, error) in [
+            ("sort=name", "invalid sorting option: name"),
+            ("state=asleep", "Error decoding state for asleep"),
+            ("sort=stop", "sort by stop only valid on closed connections"),
+            (
+                "sort=reason&state=any",
+                "sort by reason only valid on closed connections",
+            ),
+        ] {
+            assert_eq!(parse("/connz", text).unwrap_err(), error);
         }
         let long = format!("search={}", "x".repeat(SEARCH_MAX + 1));
         assert!(parse("/jsz", &long).is_err());

@@ -88,6 +88,12 @@ impl JetStream {
         info.expect("only requests for removed messages are refused")
     }
 
+    /// Returns whether the stream has a consumer of this name, as far as this node knows: consumers that the
+    /// log does not keep are known to the leader alone.
+    pub(crate) fn has_consumer(&self, stream: &Stream, name: &str) -> bool {
+        stream.consumer(name).is_some() || self.consumers.find(stream.id(), name).is_some()
+    }
+
     /// Returns the counts of a consumer for the monitor; `None` if this node serves no consumer of this name.
     pub(crate) fn consumer_counts(
         &self,

@@ -9,8 +9,8 @@ use super::questions::Asked;
 use crate::event_loop::report::Report;
 use crate::event_loop::report::query::ACCOUNT;
 use crate::event_loop::report::server::rfc3339;
-use crate::monitor::accounts;
 use crate::monitor::json::{self, Process, WallClock};
+use crate::monitor::{accounts, health};
 use crate::sessions::system::{About, Asker, Page, Question};
 
 /// The answer of the server to a question of a client of the system account, as the thread makes it.
@@ -58,8 +58,8 @@ pub(super) fn answer(
     match about {
         About::User => Answer::Data(user(question.account, question.asker.as_ref(), report)),
         About::Account(name) => match accounts::info(report, name, wall) {
-            Value::Null => Answer::Error(500, format!("Account {name} does not exist")),
-            info => Answer::Data(info),
+            Ok(info) => Answer::Data(info),
+            Err(text) => Answer::Error(500, text),
         },
         About::PageOf(Page::Streams, name) => match &report.streams {
             Some(streams) if name == ACCOUNT => {
@@ -97,7 +97,10 @@ fn answer_page(page: Page, asked: &Asked, report: &Report, wall: &WallClock) -> 
             "inbound_gateways": {},
         }),
         Page::LeafNodes => nothing("leafs", "leafnodes"),
-        Page::Accounts => accounts::accountz(report, query, wall),
+        Page::Accounts => match accounts::accountz(report, query, wall) {
+            Ok(accounts) => accounts,
+            Err(text) => return Answer::Error(500, text),
+        },
         Page::AccountStats => {
             let all = accounts::accstatz(report, query, wall);
             let none = all["account_statz"].as_array().is_none_or(Vec::is_empty);
@@ -108,8 +111,9 @@ fn answer_page(page: Page, asked: &Asked, report: &Report, wall: &WallClock) -> 
         }
         Page::Streams => json::jsz(report, query, wall),
         Page::Health => {
-            let (ready, mut health) = json::healthz(report);
-            health["status_code"] = if ready { 200 } else { 503 }.into();
+            let check = query.health.as_deref().cloned().unwrap_or_default();
+            let (code, mut health) = health::healthz(report, &check);
+            health["status_code"] = code.into();
             health
         }
         Page::Raft => json::raftz(report),

@@ -104,6 +104,9 @@ impl Service {
         let answer = match asked {
             Err(text) => Answer::Error(400, text),
             Ok(asked) if !asked.is_for(&report) => return,
+            Ok(questions::Asked {
+                wrong: Some(text), ..
+            }) => Answer::Error(500, text),
             Ok(asked) => match &question.about {
                 About::Reload => self.reload(),
                 About::Kick => self.with_connection(asked.cid, Handle::kick),

@@ -6,14 +6,17 @@ use tidegate_nats::subject;
 
 use super::list_of;
 use crate::event_loop::report::Report;
-use crate::event_loop::report::query::{List, PAGE_MAX, Query, State};
-use crate::sessions::system::{About, Question};
+use crate::event_loop::report::query::{HealthQuery, List, PAGE_MAX, Query, Sort, State};
+use crate::monitor::query::{check_sort, sort_of};
+use crate::sessions::system::{About, Page, Question};
 
 /// The parameters of a client's question, by which the thread makes the answer.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) query: Query,
     pub(super) cid: u64,
+    /// The error about a value that the page refuses; `None` if it takes all values.
+    pub(super) wrong: Option<String>,
     /// True if the client wants an answer only of the leader of the directory of streams.
     leader_only: bool,
     filter: Filter,
@@ -41,16 +44,51 @@ struct Body {
     subscriptions: bool,
     subscriptions_detail: bool,
     cid: u64,
-    state: u8,
+    sort: String,
+    state: i64,
     user: String,
     acc: String,
     account: String,
     accounts: serde_json::Value,
     test: String,
     streams: bool,
-    consumer: bool,
+    /// True if the client wants the consumers of streams; a check of health names a consumer here.
+    consumer: serde_json::Value,
     leader_only: bool,
     include_unused: bool,
+}
+
+/// The parameters of a health check.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Check {
+    #[serde(rename = "js-enabled")]
+    enabled: bool,
+    #[serde(rename = "js-enabled-only")]
+    enabled_only: bool,
+    #[serde(rename = "js-server-only")]
+    server_only: bool,
+    #[serde(rename = "js-meta-only")]
+    meta_only: bool,
+    account: String,
+    stream: String,
+    consumer: String,
+    details: bool,
+}
+
+impl Check {
+    fn into_query(self) -> HealthQuery {
+        let named = |name: String| Some(name).filter(|name| !name.is_empty());
+        HealthQuery {
+            enabled_only: self.enabled || self.enabled_only,
+            server_only: self.server_only,
+            meta_only: self.meta_only,
+            account: named(self.account),
+            stream: named(self.stream),
+            consumer: named(self.consumer),
+            details: self.details,
+        }
+    }
 }
 
 impl Asked {
@@ -86,11 +124,22 @@ impl Asked {
 /// Reads the parameters from the body of a client's question.
 ///
 /// # Errors
-/// The body is not JSON with the expected fields, or a value is impossible.
+/// The body is not JSON with the expected fields.
 pub(super) fn read(question: &Question) -> Result<Asked, String> {
-    let body: Body = match question.payload.trim_ascii() {
-        b"" => Body::default(),
-        text => serde_json::from_slice(text).map_err(|e| e.to_string())?,
+    let text = match question.payload.trim_ascii() {
+        b"" => &b"{}"[..],
+        text => text,
+    };
+    let body: Body = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    let health = match question.about {
+        About::Page(Page::Health) => {
+            let check: Check = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+            Some(Box::new(check.into_query()))
+        }
+        _ if !body.consumer.is_null() && !body.consumer.is_boolean() => {
+            return Err("consumer: expected true or false".into());
+        }
+        _ => None,
     };
     let list = match &question.about {
         About::Page(page) | About::PageOf(page, _) => list_of(*page),
@@ -103,12 +152,17 @@ pub(super) fn read(question: &Question) -> Result<Asked, String> {
             .into_iter()
             .find(|name| !name.is_empty()),
     };
+    let mut wrong = None;
     if !body.test.is_empty() && !subject::is_literal(body.test.as_bytes()) {
-        return Err(format!(
+        wrong = Some(format!(
             "invalid test subject, must be valid publish subject: {}",
             body.test
         ));
     }
+    let sort = match list {
+        List::Connections if !body.sort.is_empty() => sort_of(&body.sort),
+        _ => Ok(Sort::Cid),
+    };
     let of_account = matches!(question.about, About::PageOf(..));
     let cid = (body.cid > 0).then_some(body.cid);
     let query = Query {
@@ -123,18 +177,23 @@ pub(super) fn read(question: &Question) -> Result<Asked, String> {
         state: match body.state {
             0 => State::Open,
             1 => State::Closed,
-            _ => State::All,
+            2 => State::All,
+            _ => State::Unknown,
         },
+        sort: sort.as_ref().copied().unwrap_or_default(),
         cid,
         user: Some(body.user).filter(|user| !user.is_empty()),
         account,
         test: Some(body.test).filter(|test| !test.is_empty()),
         accounts: body.accounts == true || body.include_unused,
         streams: body.streams || list == List::Streams && of_account,
-        consumers: body.consumer,
+        consumers: body.consumer == true,
+        health,
         ..Query::new(list)
     };
+    let wrong = wrong.or_else(|| sort.err());
     Ok(Asked {
+        wrong: wrong.or_else(|| check_sort(&query).err()),
         query,
         cid: body.cid,
         leader_only: body.leader_only,
@@ -188,11 +247,53 @@ mod tests {
 
     #[test]
     fn wrong_bodies_are_refused() {
-        for body in ["x", r#"{"cid":"a"}"#, r#"{"test":"a.*"}"#] {
+        for body in ["x", r#"{"cid":"a"}"#, r#"{"consumer":"a"}"#] {
             assert!(
                 asked(About::Page(Page::Subscriptions), body).is_err(),
                 "{body}"
             );
         }
+        for (page, body, error) in [
+            (
+                Page::Subscriptions,
+                r#"{"test":"a.*"}"#,
+                "invalid test subject",
+            ),
+            (
+                Page::Connections,
+                r#"{"sort":"name"}"#,
+                "invalid sorting option: name",
+            ),
+            (
+                Page::Connections,
+                r#"{"sort":"stop","state":2}"#,
+                "sort by stop only valid",
+            ),
+        ] {
+            let wrong = asked(About::Page(page), body).unwrap().wrong.unwrap();
+            assert!(wrong.starts_with(error), "{wrong}");
+        }
+        let closed = r#"{"sort":"reason","state":1}"#;
+        let asked = asked(About::Page(Page::Connections), closed).unwrap();
+        assert_eq!((asked.wrong, asked.query.sort), (None, Sort::Reason));
+    }
+
+    #[test]
+    fn health_checks() {
+        let body =
+            r#"{"js-server-only":true,"account":"$G","stream":"S","consumer":"C","details":true}"#;
+        let wanted = HealthQuery {
+            server_only: true,
+            account: Some("$G".into()),
+            stream: Some("S".into()),
+            consumer: Some("C".into()),
+            details: true,
+            ..HealthQuery::default()
+        };
+        let query = asked(About::Page(Page::Health), body).unwrap().query;
+        assert_eq!(query.health.as_deref(), Some(&wanted));
+        assert!(asked(About::Page(Page::Health), r#"{"consumer":true}"#).is_err());
+        let query = asked(About::Page(Page::Health), "").unwrap().query;
+        assert_eq!(query.health.as_deref(), Some(&HealthQuery::default()));
     }
 }

@@ -65,7 +65,130 @@ fn closed_connections() {
         .map(|c| c["reason"].is_string())
         .collect();
     assert_eq!(kinds, [false, true]);
-    assert_eq!(get(monitor.address(), "/connz?state=asleep").0, 400);
+    let refused = |path: &str, error: &str| {
+        assert_eq!(get(monitor.address(), path), (400, format!("{error}\n")));
+    };
+    refused("/connz?state=asleep", "Error decoding state for asleep");
+    refused("/connz?sort=name", "invalid sorting option: name");
+    let error = "sort by stop only valid on closed connections";
+    refused("/connz?sort=stop", error);
+    refused("/accountz?acc=other", "Account other does not exist");
+    let account = json("/accountz?acc=$G");
+    assert_eq!(account["account_detail"]["account_name"], "$G", "{account}");
+    // A second connection ends, for another reason.
+    drop(ann);
+    let begun = std::time::Instant::now();
+    while json("/connz?state=closed")["total"] != 2 {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    let order = |sort: &str| -> Vec<u64> {
+        let listed = json(&format!("/connz?state=closed&sort={sort}"));
+        let connections = listed["connections"].as_array().unwrap();
+        connections
+            .iter()
+            .map(|c| c["cid"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(order("reason"), [2, 1]);
+    assert_eq!(order("stop"), [1, 2]);
+    assert_eq!(order("cid"), [1, 2]);
+}
+
+#[test]
+fn health_checks() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = format!("jetstream {{ store_dir: {:?} }}", directory.path());
+    let server = start(&config);
+    let monitor = Monitor::start("127.0.0.1", 0, server.handle.clone()).unwrap();
+    let mut client = Raw::connect(&server);
+    client.done("CONNECT {\"verbose\":false}\r\nSUB r.a 1\r\n");
+    let consumer =
+        json!({"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "explicit"}});
+    ask(
+        &mut client,
+        &[(
+            "STREAM.CREATE.S".to_owned(),
+            json!({"name": "S", "subjects": ["s"]}),
+        )],
+    );
+    ask(&mut client, &[("CONSUMER.CREATE.S.C".to_owned(), consumer)]);
+    let check = |options: &str| -> (u16, Value) {
+        let (status, body) = get(monitor.address(), &format!("/healthz?{options}"));
+        (status, serde_json::from_str(&body).unwrap())
+    };
+    for options in [
+        "",
+        "js-enabled-only=true",
+        "js-server-only=1",
+        "js-meta-only=true",
+        "details=true",
+        "account=$G",
+        "account=$G&stream=S",
+        "account=%24G&stream=S&consumer=C&details=true",
+        // These checks end before they look at streams.
+        "js-enabled-only=true&account=$G&stream=T",
+        "js-server-only=true&account=other",
+    ] {
+        assert_eq!(check(options), (200, json!({"status": "ok"})), "{options}");
+    }
+    let no_stream = r#"JetStream stream "T" not found on account "$G""#;
+    let no_consumer = r#"JetStream consumer "D" not found for stream "S" on account "$G""#;
+    let no_account = r#"JetStream account "other" not found"#;
+    let bad = r#""account" must not be empty when checking stream health"#;
+    for (options, code, status, error) in [
+        ("account=$G&stream=T", 404, "unavailable", no_stream),
+        (
+            "account=$G&stream=S&consumer=D",
+            404,
+            "unavailable",
+            no_consumer,
+        ),
+        ("account=other", 404, "unavailable", no_account),
+        ("account=other&stream=S", 404, "unavailable", no_account),
+        ("stream=S", 400, "error", bad),
+        (
+            "account=$G&consumer=C",
+            400,
+            "error",
+            r#""stream" must not be empty when checking consumer health"#,
+        ),
+    ] {
+        let body = json!({"status": status, "error": error});
+        assert_eq!(check(options), (code, body), "{options}");
+    }
+    for (options, code, detail) in [
+        (
+            "account=$G&stream=T",
+            404,
+            json!({"type": "STREAM", "account": "$G", "stream": "T", "error": no_stream}),
+        ),
+        (
+            "account=$G&stream=S&consumer=D",
+            404,
+            json!({"type": "CONSUMER", "account": "$G", "stream": "S", "consumer": "D", "error": no_consumer}),
+        ),
+        (
+            "account=other",
+            404,
+            json!({"type": "ACCOUNT", "account": "other", "error": no_account}),
+        ),
+        (
+            "stream=S",
+            400,
+            json!({"type": "BAD_REQUEST", "error": bad}),
+        ),
+    ] {
+        let body = json!({"status": "error", "errors": [detail]});
+        assert_eq!(check(&format!("{options}&details=true")), (code, body));
+    }
+    assert_eq!(get(monitor.address(), "/healthz?details=perhaps").0, 400);
+    // A server without streams has none to check, as in nats-server.
+    let plain = start("");
+    let monitor = Monitor::start("127.0.0.1", 0, plain.handle.clone()).unwrap();
+    assert_eq!(
+        get(monitor.address(), "/healthz?account=$G&stream=S").0,
+        200
+    );
 }
 
 #[test]

@@ -84,6 +84,21 @@ fn questions_and_answers() {
     let info = ask(&mut sys, "$SYS.REQ.ACCOUNT.$G.INFO", "");
     assert_eq!(info["data"]["client_connections"], 1);
     assert_eq!(ask(&mut sys, &of("CONNZ"), "bad")["error"]["code"], 400);
+    let sort = ask(&mut sys, &of("CONNZ"), r#"{"sort":"name"}"#);
+    let error = json!({"code": 500, "description": "invalid sorting option: name"});
+    assert_eq!(sort["error"], error);
+    // A state that does not exist has no connections, as in nats-server, and a text is no state.
+    let none = ask(&mut sys, &of("CONNZ"), r#"{"state":7}"#);
+    assert_eq!(none["data"]["num_connections"], 0, "{none}");
+    let text = ask(&mut sys, &of("CONNZ"), r#"{"state":"closed"}"#);
+    assert_eq!(text["error"]["code"], 400, "{text}");
+    let unknown = ask(&mut sys, &of("ACCOUNTZ"), r#"{"account":"other"}"#);
+    let error = json!({"code": 500, "description": "Account other does not exist"});
+    assert_eq!(unknown["error"], error);
+    let known = ask(&mut sys, &of("ACCOUNTZ"), r#"{"account":"$G"}"#);
+    assert_eq!(known["data"]["account_detail"]["account_name"], "$G");
+    let health = ask(&mut sys, &of("HEALTHZ"), r#"{"stream":"S"}"#);
+    assert_eq!(health["data"]["status_code"], 400, "{health}");
     assert!(ask(&mut sys, &of("RELOAD"), "").get("error").is_none());
     assert_eq!(
         ask(&mut sys, &of("KICK"), r#"{"cid":99}"#)["error"]["description"],
@@ -157,6 +172,12 @@ fn a_list_of_streams_is_complete() {
         assert!(made.get("error").is_none(), "{made}");
     }
     let body = r#"{"accounts":true,"streams":true}"#;
+    let healthz = "$SYS.REQ.SERVER.PING.HEALTHZ";
+    for (stream, code) in [("S00", 200), ("T", 404)] {
+        let check = json!({"account": "$G", "stream": stream, "details": true}).to_string();
+        let health = ask(&mut sys, healthz, &check);
+        assert_eq!(health["data"]["status_code"], code, "{health}");
+    }
     let all = ask(&mut sys, "$SYS.REQ.SERVER.PING.JSZ", body);
     let of_account = ask(&mut sys, "$SYS.REQ.ACCOUNT.$G.JSZ", "");
     let first = &all["data"]["account_details"][0];

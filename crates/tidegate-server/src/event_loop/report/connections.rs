@@ -33,6 +33,8 @@ pub(crate) enum Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     figure: u64,
+    /// The reason for which the connection ended, in a list in the order of reasons; otherwise empty.
+    reason: &'static str,
     cid: u64,
     at: At,
 }
@@ -100,8 +102,15 @@ impl Looked {
             && user.is_none_or(|user| found.user() == Some(user))
             && query.search.as_ref().is_none_or(|s| found.contains(s));
         if is_wanted {
-            let figure = found.figure(query.sort);
-            self.found.push(Entry { figure, cid, at });
+            self.found.push(Entry {
+                figure: found.figure(query.sort),
+                reason: match (&found, query.sort) {
+                    (Found::Closed(closed), Sort::Reason) => closed.reason.as_str(),
+                    _ => "",
+                },
+                cid,
+                at,
+            });
         }
     }
 }
@@ -178,7 +187,11 @@ impl Found<'_> {
         };
         let down = |n: u64| u64::MAX - n;
         match sort {
-            Sort::Cid => 0,
+            Sort::Cid | Sort::Reason => 0,
+            Sort::Stop => match self {
+                Self::Open(_) => u64::MAX,
+                Self::Closed(c) => down(c.stop.as_nanos()),
+            },
             Sort::Start => since.as_nanos(),
             Sort::Subscriptions => down(subs as u64),
             Sort::Pending => down(pending as u64),

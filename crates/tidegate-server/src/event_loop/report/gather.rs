@@ -11,7 +11,7 @@ use super::connections::{self, Cursor};
 use super::details::{self, Described, Place};
 use super::lists::{self, AccountFigures, Connection, Page, Subscription, SubscriptionsAt};
 use super::ordered::{self, After};
-use super::query::{List, PAGE_MAX, Query};
+use super::query::{List, PAGE_MAX, Query, State};
 #[cfg(feature = "sim")]
 use crate::cost::{Work, spend};
 use crate::sessions::Node;
@@ -143,6 +143,7 @@ impl Gather {
     pub(crate) fn new(query: &Query) -> Self {
         let page = || Best::new(query.offset, query.limit);
         let step = match query.list {
+            List::Connections if query.state == State::Unknown => Step::Done,
             List::Connections => {
                 let best = Best::new(query.offset, query.limit);
                 Step::Connections(connections::first(query), best, 0)

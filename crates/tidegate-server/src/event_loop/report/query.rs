@@ -27,6 +27,8 @@ pub(crate) enum State {
     Open,
     Closed,
     All,
+    /// A state that does not exist: no connection is in it, as in nats-server.
+    Unknown,
 }
 
 impl State {
@@ -41,7 +43,7 @@ impl State {
 
 /// The figure by which the reader wants a list of connections in order, with the names of nats-server. The
 /// numbers of connections and their starts go up; all other figures go down, so that the largest come first.
-/// `Idle` brings the connections first that have been idle for the longest time.
+/// `Idle` brings the connections first that have been idle for the longest time, and reasons go up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
     #[default]
@@ -55,6 +57,9 @@ pub(crate) enum Sort {
     BytesFrom,
     Last,
     Idle,
+    /// The times at which closed connections ended, and the reasons for it.
+    Stop,
+    Reason,
 }
 
 /// The figure by which the reader wants a list of streams or consumers in order. Names go up; all figures go
@@ -115,6 +120,8 @@ pub(crate) struct Query {
     /// The slice of the figures of single streams and consumers that the reader wants; `None` if it wants
     /// none.
     pub(crate) series: Option<Slice>,
+    /// The health check that the reader makes; `None` if it makes none.
+    pub(crate) health: Option<Box<HealthQuery>>,
 }
 
 /// A message, by the name of its stream and its number in the stream.
@@ -122,6 +129,29 @@ pub(crate) struct Query {
 pub(crate) struct Message {
     pub(crate) stream: String,
     pub(crate) seq: u64,
+}
+
+/// The parameters of a health check, with the meaning that they have in nats-server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HealthQuery {
+    /// True if the check ends before it looks at the streams: with `server_only` before it looks at the
+    /// groups that keep streams, with `meta_only` after the group that keeps the directory.
+    pub(crate) enabled_only: bool,
+    pub(crate) server_only: bool,
+    pub(crate) meta_only: bool,
+    /// The account, the stream and the consumer to which the check is limited.
+    pub(crate) account: Option<String>,
+    pub(crate) stream: Option<String>,
+    pub(crate) consumer: Option<String>,
+    /// True if the answer lists every fault, instead of the first one.
+    pub(crate) details: bool,
+}
+
+impl HealthQuery {
+    /// Returns whether the check looks at the groups of streams.
+    pub(super) const fn looks_at_streams(&self) -> bool {
+        !self.enabled_only && !self.server_only && !self.meta_only
+    }
 }
 
 /// The name under which a report shows the account that has the streams, as in nats-server.
@@ -150,6 +180,15 @@ impl Query {
             stream: None,
             message: None,
             series: None,
+            health: None,
+        }
+    }
+
+    /// Creates a request for the facts that a health check needs.
+    pub(crate) fn of_health(check: HealthQuery) -> Self {
+        Self {
+            health: Some(Box::new(check)),
+            ..Self::new(List::Nothing)
         }
     }
 

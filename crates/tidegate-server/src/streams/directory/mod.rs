@@ -579,4 +579,4 @@ fn tell(cx: &mut Context<'_>, untold: &Untold) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
