@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::raw::{PATIENCE, Raw};
-use super::server::Server;
+use super::server::{Server, other};
 
 /// Creates or changes a stream. Returns the number of the error, or 0.
 pub(super) fn stream(raw: &mut Raw, verb: &str, config: &Value) -> u64 {
@@ -104,6 +104,46 @@ fn a_mirror_follows_its_origin_and_is_promoted() {
     comes_to(&mut raw, "F", |info| info["mirror"]["lag"] == 0);
     let info = comes_to(&mut raw, "M", has(29, 29));
     assert!(info.get("mirror").is_none(), "{info}");
+}
+
+#[test]
+fn a_stuck_mirror_shows_how_far_behind_it_is_and_why() {
+    if other().is_some() {
+        println!("nats-server shows neither the lag nor the error of a mirror that is full");
+        return;
+    }
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let full = json!({"name": "M", "max_msgs": 4, "discard": "new", "mirror": {"name": "O"}});
+    assert_eq!(stream(&mut raw, "CREATE", &full), 0);
+    // A mirror that has never reached its origin knows no lag.
+    let waits = |info: &Value| info["mirror"]["error"]["err_code"] == 10059;
+    let info = comes_to(&mut raw, "M", waits);
+    assert_eq!(
+        (&info["mirror"]["active"], &info["mirror"]["lag"]),
+        (&json!(-1), &json!(0))
+    );
+    let origin = json!({"name": "O", "subjects": ["o"]});
+    assert_eq!(stream(&mut raw, "CREATE", &origin), 0);
+    publish(&mut raw, "o", 10);
+    let stuck = |lag: u64| {
+        move |info: &Value| {
+            let mirror = &info["mirror"];
+            mirror["lag"] == lag && mirror["error"]["err_code"] == 10077
+        }
+    };
+    comes_to(&mut raw, "M", |info| stuck(6)(info) && has(4, 4)(info));
+    publish(&mut raw, "o", 5);
+    comes_to(&mut raw, "M", stuck(11));
+    // The next leader finds out, too.
+    let server = server.restart();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let info = comes_to(&mut raw, "M", stuck(11));
+    assert!(info["mirror"]["active"].as_i64().unwrap() >= 0, "{info}");
+    let wide = json!({"name": "M", "mirror": {"name": "O"}});
+    assert_eq!(stream(&mut raw, "UPDATE", &wide), 0);
+    let whole = |info: &Value| info["mirror"]["lag"] == 0 && info["mirror"].get("error").is_none();
+    comes_to(&mut raw, "M", |info| whole(info) && has(15, 15)(info));
 }
 
 #[test]

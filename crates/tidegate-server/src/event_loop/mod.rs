@@ -565,7 +565,8 @@ impl Server {
             match command {
                 Command::Report(query, to) => {
                     let store = self.store.as_ref();
-                    let streams = store.and_then(|store| Streams::take(&self.node, store, &query));
+                    let take = |store| Streams::take(&self.node, now, store, &query);
+                    let streams = store.and_then(take);
                     let report = Report::take(
                         &self.node,
                         now.as_nanos(),

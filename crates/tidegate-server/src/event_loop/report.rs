@@ -18,6 +18,7 @@ pub(crate) mod why;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::Kind;
 use tidegate_cluster::groups::GroupId;
@@ -181,6 +182,9 @@ pub(crate) struct Streams {
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
+    /// The number of origins from which mirrors and sources of this node take in nothing because of errors,
+    /// and the first of them in words.
+    pub(crate) stuck: (usize, Option<String>),
     /// The facts for the health check that the reader makes; empty if it makes none.
     pub(crate) health: Health,
     /// The figures of single streams and consumers in the slice that the reader asks for; empty if it asks
@@ -192,7 +196,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Gathers the figures of the node's streams, which the node keeps in `store`, for a report.
-    pub(crate) fn take(node: &Node, store: &Store, query: &Query) -> Option<Self> {
+    pub(crate) fn take(node: &Node, now: Time, store: &Store, query: &Query) -> Option<Self> {
         let first = node.directory()?;
         let all = || node.all_streams();
         let held = all().map(|s| s.applied().held());
@@ -231,6 +235,7 @@ impl Streams {
             cluster: first.cluster().clone(),
             nodes: first.nodes(),
             behind: all().find_map(|s| s.behind()).map(Into::into),
+            stuck: all().map(|s| s.stuck_origins(now)).fold((0, None), |a, b| (a.0 + b.0, a.1.or(b.1))),
             health: match &query.health {
                 Some(of) => Health::take(node, of),
                 None => Health::default(),
@@ -250,7 +255,7 @@ impl Streams {
 pub fn list_connections(node: &Node) -> usize {
     let mut gather = gather::Gather::new(&Query::new(query::List::Connections));
     while let Some(ask) = gather.next_ask() {
-        gather.take(gather::answer(node, tidegate::Time::ZERO, &ask));
+        gather.take(gather::answer(node, Time::ZERO, &ask));
     }
     gather.finish().connections.entries.len()
 }

@@ -58,6 +58,13 @@ pub(super) fn alarms(facts: &Facts<'_>) -> Value {
                 format!("the streams of this node are not ready: {why}"),
             ));
         }
+        if let (len, Some(first)) = &streams.stuck {
+            let more = match len - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            all.push((false, format!("{first}{more}")));
+        }
         let damaged = streams.scrubbed.damaged_bytes;
         if damaged > 0 {
             all.push((true, format!("{damaged} bytes of the log are damaged: see docs/operating.md, damage and repair")));

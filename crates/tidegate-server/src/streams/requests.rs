@@ -502,7 +502,7 @@ impl JetStream {
         let origins = stream.config().origins();
         Shown {
             origins: origins
-                .map(|source| self.takers.state(now, stream.id(), source))
+                .map(|source| self.takers.state(now, stream, source))
                 .collect(),
             mirrors: Vec::new(),
             stream,

@@ -80,14 +80,16 @@ impl Takers {
     pub(super) fn state(
         &self,
         now: Time,
-        stream: StreamNumber,
+        stream: &Stream,
         source: &StreamSource,
     ) -> OriginState {
-        let taker = self.all.get(&(stream, source.key()));
+        let key = (stream.id(), source.key());
+        let taker = self.all.get(&key);
         let heard = taker.and_then(Taker::heard);
+        let logged = stream.progress(&key.1);
         OriginState {
             name: source.name.clone(),
-            lag: taker.map_or(0, Taker::lag),
+            lag: taker.map_or(0, |taker| taker.lag(logged)),
             // Clients see -1 if the origin has never answered, because nats-server shows that.
             active: heard.map_or(-1, |at| i64::try_from(now.since(at)).unwrap_or(i64::MAX)),
             external: source.external.clone(),
@@ -99,6 +101,19 @@ impl Takers {
 }
 
 impl JetStream {
+    /// Returns how many origins this group's streams cannot take in messages from, and the first of them in
+    /// words, for the monitor.
+    pub(crate) fn stuck_origins(&self, now: Time) -> (usize, Option<String>) {
+        let all = self.takers.all.iter();
+        let mut stuck = all.filter_map(|(key, taker)| Some((key, taker.stuck(now)?)));
+        let first = stuck.next().map(|((stream, key), error)| {
+            let name = self.streams.get(*stream).map_or("", Stream::name);
+            let origin = key.split(' ').next().unwrap_or_default();
+            format!("stream {name} takes in nothing from {origin}: {error}")
+        });
+        (usize::from(first.is_some()) + stuck.count(), first)
+    }
+
     /// Does the leader's work of a turn for the origins of its streams: handles the answers of origins, and
     /// asks for the next messages where that is due.
     pub(super) fn serve_takers(&mut self, cx: &mut Context<'_>, now: Time) {
@@ -161,7 +176,8 @@ impl JetStream {
         for stream in self.streams.with_origins().filter(|s| self.is_open_here(s)) {
             for source in stream.config().origins() {
                 let key = (stream.id(), source.key());
-                let taker = before.remove(&key).unwrap_or(const { Taker::new() });
+                let mut taker = before.remove(&key).unwrap_or(const { Taker::new() });
+                taker.handle_config(stream.changed());
                 all.insert(key, taker);
             }
         }
@@ -170,23 +186,17 @@ impl JetStream {
     }
 
     fn ask_origins(&mut self, cx: &mut Context<'_>, now: Time) {
-        let waits = self.is_full() || self.room.space != Space::Free || self.room.crowded;
+        let lacks_space = self.room.space != Space::Free || self.room.crowded;
+        let waits = self.is_full() || lacks_space;
         let mut takers = std::mem::take(&mut self.takers.all);
         for ((stream, key), taker) in takers.iter_mut().filter(|(_, t)| t.is_due(now)) {
             if waits {
-                taker.wait(now);
+                taker.wait(now, lacks_space.then_some(ApiError::STORAGE_EXCEEDED));
                 continue;
             }
             let Some(of) = self.streams.get(*stream) else {
                 continue;
             };
-            let quota = self
-                .streams
-                .check_quota(*stream, ANSWER_BYTES, self.room.beside);
-            if let Err(error) = quota {
-                taker.handle_error(now, error);
-                continue;
-            }
             let Some(source) = of.config().origins().find(|source| source.key() == *key) else {
                 continue;
             };
@@ -227,7 +237,8 @@ impl JetStream {
             if group == self.group {
                 self.giving.handle_request(now, request);
             } else if !cx.tell_group(group, None, LeaderMessage::Take(Box::new(request))) {
-                taker.wait(now);
+                let why = format_args!("no node leads stream {} now", source.name);
+                taker.wait(now, Some(ApiError::stream_general(why)));
             }
         }
         self.takers.all = takers;
@@ -276,14 +287,23 @@ impl JetStream {
         if sent.rows.len() != messages.len() {
             return;
         }
+        let first = sent.rows.first();
         let given = Given {
             from,
             to,
             messages: messages.len(),
+            start: first.map_or(to.seq, |row| row.seq.prev()),
             last,
         };
         if !taker.handle_given(now, logged, &given) {
             return;
+        }
+        // The leader asks although the stream's account is full, so that clients see how far it is behind.
+        let beside = self.room.beside;
+        if !messages.is_empty()
+            && let Err(error) = self.streams.check_quota(own, ANSWER_BYTES, beside)
+        {
+            return taker.handle_outcome(now, Err(error));
         }
         let intake = Intake {
             before: logged,

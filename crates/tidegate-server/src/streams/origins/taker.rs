@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::stream::Progress;
+use tidegate_stream::stream::{Origin, Progress};
 
 /// The time after which the leader asks the origin again if no answer has come, because the request or the
 /// answer may be lost. The origin answers within [`super::giving::HELD`] even if it has no new messages.
@@ -23,6 +23,9 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// The longest time that the leader waits after errors before it asks the origin again, so that an origin
 /// that comes back is found soon.
 const AGAIN_MAX: Duration = Duration::from_secs(8);
+/// The time for which a stream takes in nothing because of errors before the monitor warns of it: a change of
+/// leaders is shorter.
+const STUCK: Duration = Duration::from_secs(10);
 /// The number of messages that the stream's filters do not pass and that the leader skips without an intake.
 /// After more of them the leader proposes an intake, so that the log has the progress.
 const UNNOTED_MAX: u64 = 4096;
@@ -37,11 +40,24 @@ pub(super) struct Taker {
     /// The progress beyond the progress in the log. The leader has reached it by skipping messages that the
     /// stream does not want, so the log need not record each skip.
     passed: Option<Progress>,
-    /// The number of messages that the origin has beyond the progress, which clients see as the lag.
-    lag: u64,
+    /// The facts about the origin in its last answer, from which clients see the lag.
+    seen: Option<Seen>,
     /// The time of the origin's last answer, which clients see as the last activity.
     heard: Option<Time>,
     error: Option<ApiError>,
+    /// The time since which the leader has taken in nothing because of errors.
+    failing: Option<Time>,
+    /// The number of the stream's configuration at which the leader last looked.
+    config: u64,
+}
+
+/// The facts about an origin in an answer of its leader.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    origin: Origin,
+    /// The number before the first message that the stream wants of the origin, as far as the answer shows.
+    start: StreamSeq,
+    last: StreamSeq,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +80,9 @@ pub(super) struct Given {
     /// The number of messages in the answer of the origin's leader. With messages, the leader proposes an
     /// intake.
     pub(super) messages: usize,
+    /// The number before the first of these messages, or that of `to` without messages. A stream without
+    /// progress lags behind from there.
+    pub(super) start: StreamSeq,
     /// The sequence of the last message that the origin has, from which the taker computes the lag.
     pub(super) last: StreamSeq,
 }
@@ -75,9 +94,21 @@ impl Taker {
             step: Step::Idle(Time::ZERO),
             errors: 0,
             passed: None,
-            lag: 0,
+            seen: None,
             heard: None,
             error: None,
+            failing: None,
+            config: 0,
+        }
+    }
+
+    /// Records the number of the stream's configuration. If the configuration has changed, a leader that
+    /// waits after an error asks at once, because the change may have removed the cause.
+    pub(super) fn handle_config(&mut self, changed: u64) {
+        let is_new = std::mem::replace(&mut self.config, changed) != changed;
+        if is_new && self.errors > 0 && matches!(self.step, Step::Idle(_)) {
+            self.errors = 0;
+            self.step = Step::Idle(Time::ZERO);
         }
     }
 
@@ -106,15 +137,41 @@ impl Taker {
     }
 
     /// Records that the leader has asked the origin for the next messages, so that it does not ask again too
-    /// early.
+    /// early. If the leader asks again because its last step led to nothing, the stream's info shows that.
     pub(super) fn handle_asked(&mut self, now: Time) {
+        let in_vain = match self.step {
+            Step::Idle(_) => None,
+            Step::Asked(_) => {
+                Some("the origin has not answered for 3 s: look at the node that leads it")
+            }
+            Step::Proposed(_) => {
+                Some("the nodes of this stream have not stored its messages for 12 s")
+            }
+        };
+        if let Some(why) = in_vain {
+            let before = self.error.take();
+            self.fail(now, before.unwrap_or_else(|| ApiError::stream_general(why)));
+        }
         self.step = Step::Asked(now + PATIENCE);
     }
 
-    /// Makes the leader wait before it asks the origin, because the log has no room or no leader of the
-    /// origin is known.
-    pub(super) fn wait(&mut self, now: Time) {
+    /// Makes the leader wait a moment before it asks the origin. The stream's info shows `why`; `None` for a
+    /// wait that needs no operator.
+    pub(super) fn wait(&mut self, now: Time, why: Option<ApiError>) {
+        if let Some(error) = why {
+            self.fail(now, error);
+        }
         self.step = Step::Idle(now + AGAIN);
+    }
+
+    fn fail(&mut self, now: Time, error: ApiError) {
+        self.error = Some(error);
+        self.failing.get_or_insert(now);
+    }
+
+    fn recover(&mut self) {
+        self.errors = 0;
+        (self.error, self.failing) = (None, None);
     }
 
     /// Records an answer of the origin. Returns whether the leader must propose an intake with the answer's
@@ -129,16 +186,22 @@ impl Taker {
             return false;
         }
         self.heard = Some(now);
-        self.lag = given.last.saturating_distance(given.to.seq);
-        (self.errors, self.error) = (0, None);
+        self.seen = Some(Seen {
+            origin: given.to.origin,
+            start: given.start,
+            last: given.last,
+        });
         let skipped = logged.map_or(u64::MAX, |logged| match logged.origin == given.to.origin {
             true => given.to.seq.saturating_distance(logged.seq),
             false => u64::MAX,
         });
+        // The error of the last attempt stays until the stream has taken in the messages. Otherwise the error
+        // of a full stream would come and go, and its leader would ask again at once each time.
         if given.messages > 0 || skipped > UNNOTED_MAX {
             self.step = Step::Proposed(now + LOST);
             return true;
         }
+        self.recover();
         self.passed = Some(given.to);
         self.step = Step::Idle(now);
         false
@@ -149,7 +212,7 @@ impl Taker {
     pub(super) fn handle_error(&mut self, now: Time, error: ApiError) {
         let wait = AGAIN * (1 << self.errors.min(5));
         self.errors = self.errors.saturating_add(1);
-        self.error = Some(error);
+        self.fail(now, error);
         self.passed = None;
         self.step = Step::Idle(now + wait.min(AGAIN_MAX));
     }
@@ -158,20 +221,35 @@ impl Taker {
     /// messages, or waits after an error.
     pub(super) fn handle_outcome(&mut self, now: Time, outcome: Result<(), ApiError>) {
         match outcome {
-            Ok(()) => self.step = Step::Idle(now),
+            Ok(()) => {
+                self.recover();
+                self.step = Step::Idle(now);
+            }
             Err(error) => self.handle_error(now, error),
         }
     }
 
-    /// Returns the number of messages that the origin has beyond the progress, as the origin's last answer
-    /// stated it, for the stream's info.
-    pub(super) const fn lag(&self) -> u64 {
-        self.lag
+    /// Returns the number of messages that the origin had beyond the progress when it last answered, for the
+    /// stream's info; 0 if it has never answered. `logged` is the progress in the log.
+    pub(super) fn lag(&self, logged: Option<Progress>) -> u64 {
+        let Some(seen) = self.seen else {
+            return 0;
+        };
+        let reached = self.from(logged).filter(|at| at.origin == seen.origin);
+        let reached = reached.map_or(seen.start, |at| at.seq.max(seen.start));
+        seen.last.saturating_distance(reached)
     }
 
     /// Returns the time of the origin's last answer, for the stream's info.
     pub(super) const fn heard(&self) -> Option<Time> {
         self.heard
+    }
+
+    /// Returns the error because of which the leader has taken in nothing for [`STUCK`] or longer, for the
+    /// monitor; `None` if the leader takes in messages, or has failed for a moment only.
+    pub(super) fn stuck(&self, now: Time) -> Option<&ApiError> {
+        let since = self.failing?;
+        self.error.as_ref().filter(|_| since + STUCK <= now)
     }
 
     /// Returns the error of the last attempt to take in messages, for the stream's info; `None` if the
@@ -246,7 +324,8 @@ mod tests {
                         let from = asked[index.index(asked.len())];
                         let to = (from.map_or(0, |f| f.seq.get()) + n).min(last);
                         let messages = usize::from(n % 2 == 1);
-                        let given = Given { from, to: at(to), messages, last: StreamSeq::new(last) };
+                        let start = from.map_or(StreamSeq::ZERO, |from| from.seq);
+                        let given = Given { from, to: at(to), messages, start, last: StreamSeq::new(last) };
                         if taker.handle_given(now, logged, &given) {
                             prop_assert_eq!(from.or(logged), taker.from(logged));
                             proposed = Some((logged, at(to)));
@@ -278,6 +357,7 @@ mod tests {
                     taker.handle_asked(now);
                 }
                 prop_assert!(taker.deadline() <= now + LOST);
+                prop_assert!(taker.lag(logged) <= last);
             }
         }
     }
@@ -297,11 +377,83 @@ mod tests {
             from: None,
             to: at(0),
             messages: 0,
+            start: StreamSeq::ZERO,
             last: StreamSeq::new(5),
         };
         // The origin's first answer names the origin, so the leader proposes an intake that records the
-        // origin in the log.
+        // origin in the log. The error stays until the log has it.
         assert!(taker.handle_given(now, None, &given));
-        assert_eq!((taker.error(), taker.lag()), (None, 5));
+        assert_eq!(taker.error(), Some(&ApiError::STREAM_NOT_FOUND));
+        taker.handle_outcome(now, Ok(()));
+        assert_eq!((taker.error(), taker.lag(Some(at(0)))), (None, 5));
+    }
+
+    #[test]
+    fn a_stream_that_takes_in_nothing_shows_its_lag_and_why() {
+        let mut taker = Taker::new();
+        let mut now = Time::from_nanos(1);
+        assert_eq!((taker.lag(None), taker.heard()), (0, None));
+        // The stream refuses each intake, because it is full, while the origin grows.
+        let mut waits = Vec::new();
+        for last in [7, 8, 9] {
+            taker.handle_asked(now);
+            let given = Given {
+                from: None,
+                to: at(last),
+                messages: 1,
+                start: StreamSeq::new(4),
+                last: StreamSeq::new(last),
+            };
+            assert!(taker.handle_given(now, None, &given));
+            taker.handle_outcome(now, Err(ApiError::STORAGE_EXCEEDED));
+            assert_eq!(taker.lag(None), last - 4);
+            assert_eq!(taker.error(), Some(&ApiError::STORAGE_EXCEEDED));
+            waits.push(taker.deadline().since(now) / 1_000_000);
+            now = taker.deadline();
+        }
+        assert_eq!(waits, [250, 500, 1000]);
+        assert_eq!(taker.stuck(now), None);
+        assert_eq!(taker.stuck(now + STUCK), Some(&ApiError::STORAGE_EXCEEDED));
+        // A change of the configuration may have made room.
+        taker.handle_config(1);
+        assert!(taker.is_due(Time::ZERO));
+        taker.handle_asked(now);
+        taker.handle_config(1);
+        taker.handle_config(2);
+        assert!(!taker.is_due(now));
+        // A part of the messages is stored.
+        assert_eq!(taker.lag(Some(at(6))), 3);
+        taker.handle_outcome(now, Ok(()));
+        assert_eq!((taker.error(), taker.stuck(now + STUCK)), (None, None));
+    }
+
+    #[test]
+    fn silence_is_shown_until_an_answer_comes() {
+        let mut taker = Taker::new();
+        let now = Time::from_nanos(1);
+        taker.handle_asked(now);
+        assert_eq!(taker.error(), None);
+        taker.handle_asked(taker.deadline());
+        let error = taker.error().map(|error| error.to_string());
+        assert!(error.is_some_and(|e| e.contains("has not answered")));
+        let given = |messages| Given {
+            from: Some(at(3)),
+            to: at(3),
+            messages,
+            start: StreamSeq::new(3),
+            last: StreamSeq::new(3),
+        };
+        assert!(!taker.handle_given(now, Some(at(3)), &given(0)));
+        assert_eq!(taker.error(), None);
+        taker.handle_asked(now);
+        assert!(taker.handle_given(now, Some(at(3)), &given(1)));
+        taker.handle_asked(taker.deadline());
+        let error = taker.error().map(|error| error.to_string());
+        assert!(error.is_some_and(|e| e.contains("have not stored")));
+        // A wait for room leaves the error, and a wait with a reason shows the reason.
+        taker.wait(now, None);
+        assert!(taker.error().is_some());
+        taker.wait(now, Some(ApiError::STORAGE_EXCEEDED));
+        assert_eq!(taker.error(), Some(&ApiError::STORAGE_EXCEEDED));
     }
 }
