@@ -238,6 +238,60 @@ fn a_work_queue_of_nats_server_gives_each_message_once() {
 }
 
 #[test]
+fn a_consumer_elsewhere_that_is_gone_is_missed() {
+    let server = Server::start();
+    let mut hub = Raw::connect(&server.url).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let ours = Server::start_in(&data, &remote(&server.url));
+    let mut raw = Raw::connect(&ours.url).unwrap();
+    queue_with_consumer(&mut hub);
+    assert_eq!(stream(&mut raw, "CREATE", &by_consumer()), 0);
+    publish(&mut hub, "q.x", 20);
+    comes_to(&mut raw, "S", has(20, 20));
+    hub.api("CONSUMER.DELETE.Q.C", &json!({}));
+    comes_to(&mut raw, "S", |info| !info["sources"][0]["error"].is_null());
+    publish(&mut hub, "q.x", 20);
+    let config = json!({"durable_name": "C", "ack_policy": "flow_control", "deliver_subject": "e"});
+    let body = json!({"stream_name": "Q", "config": config});
+    hub.api("CONSUMER.CREATE.Q.C", &body);
+    comes_to(&mut raw, "S", |info| {
+        let error = info["sources"][0]["error"]["description"].as_str();
+        error.is_some_and(|error| error.contains("delivers to"))
+    });
+    hub.api("CONSUMER.DELETE.Q.C", &json!({}));
+    queue_with_consumer(&mut hub);
+    comes_to(&mut raw, "S", has(40, 40));
+    comes_to(&mut hub, "Q", has(0, 40));
+    comes_to(&mut raw, "S", |info| info["sources"][0]["error"].is_null());
+}
+
+#[test]
+fn a_mirror_of_a_server_that_is_away_says_so() {
+    let mut server = Server::start();
+    let mut hub = Raw::connect(&server.url).unwrap();
+    let origin = json!({"name": "O", "subjects": ["o"], "storage": "file"});
+    assert_eq!(stream(&mut hub, "CREATE", &origin), 0);
+    publish(&mut hub, "o", 5);
+    server.kill();
+    let directory = tempfile::tempdir().unwrap();
+    let ours = Server::start_in(&directory.path().join("data"), &remote(&server.url));
+    let mut raw = Raw::connect(&ours.url).unwrap();
+    let mirror = json!({"name": "M", "storage": "file", "mirror": external("O")});
+    assert_eq!(stream(&mut raw, "CREATE", &mirror), 0);
+    complains(&mut raw, "M", "refused");
+    let info = raw.api("STREAM.INFO.M", &json!({}));
+    assert_eq!(
+        (&info["mirror"]["active"], &info["mirror"]["lag"]),
+        (&json!(-1), &json!(0)),
+        "{info}"
+    );
+    let _server = server.restart_there();
+    let info = comes_to(&mut raw, "M", has(5, 5));
+    assert!(info["mirror"]["active"].as_i64().unwrap() >= 0, "{info}");
+}
+
+#[test]
 fn a_mirror_says_why_it_cannot_follow() {
     let directory = tempfile::tempdir().unwrap();
     let there = directory.path().join("there");

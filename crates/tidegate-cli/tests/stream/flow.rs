@@ -9,7 +9,7 @@ use super::server::{Server, other};
 
 /// Creates or changes a consumer with the ack policy `flow_control` and the further settings `more`. Returns
 /// the number of the error, or 0.
-fn consumer(raw: &mut Raw, stream: &str, name: &str, more: Value) -> u64 {
+pub(super) fn consumer(raw: &mut Raw, stream: &str, name: &str, more: Value) -> u64 {
     let mut config =
         json!({"durable_name": name, "ack_policy": "flow_control", "deliver_subject": "d"});
     let fields = config.as_object_mut().unwrap();
@@ -20,7 +20,8 @@ fn consumer(raw: &mut Raw, stream: &str, name: &str, more: Value) -> u64 {
     answer["error"]["err_code"].as_u64().unwrap_or(0)
 }
 
-fn by(stream: &str, consumer: &str) -> Value {
+/// Returns a source that names this consumer of the stream.
+pub(super) fn by(stream: &str, consumer: &str) -> Value {
     json!({"name": stream, "consumer": {"name": consumer, "deliver_subject": "d"}})
 }
 

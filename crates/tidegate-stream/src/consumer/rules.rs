@@ -95,7 +95,7 @@ pub fn check(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiEr
     check_start(config)?;
     if !config.sample_freq.is_empty() {
         let number = config.sample_freq.trim_end_matches('%');
-        if number.parse::<u32>().is_err() {
+        if !number.parse::<i64>().is_ok_and(|percent| percent >= 0) {
             let freq = &config.sample_freq;
             return Err(ApiError::invalid_sampling(format_args!(
                 "{freq:?} is no percentage"

@@ -22,6 +22,9 @@ use super::feed::{Delivery, Facts, check_last, delivery, parcel};
 use crate::streams::origins::giving::{ANSWER_BYTES, ANSWER_MESSAGES, HELD};
 use crate::streams::taking::{Answer, Request};
 
+/// The time without a message and without a heartbeat after which the feed takes the consumer for gone. The
+/// consumer sends a heartbeat each second, also while it is paused.
+const SILENT: Duration = Duration::from_secs(5);
 /// The time for which the feed waits for further messages once it has one, so that an intake has several.
 const MORE: Duration = Duration::from_millis(5);
 const LAST_CONSUMER: &str = "Nats-Last-Consumer";
@@ -42,6 +45,8 @@ struct Bound {
     /// may have lost messages.
     connects: u64,
     headers_only: bool,
+    /// The time at which the feed last got a message or a heartbeat.
+    heard: Instant,
     /// The number up to which the stream has what the feed has handed out.
     at: StreamSeq,
     /// The number of the last delivery that the feed has got, and of its message in the stream; 0 before the
@@ -97,6 +102,14 @@ impl Tapped {
                 remote.trouble(&"it lost messages on the way, and this server begins again")
             );
         }
+        if bound.heard.elapsed() > SILENT {
+            let why = format_args!(
+                "consumer {} has sent nothing for {} s: it may be gone, or deliver elsewhere",
+                consumer.name,
+                SILENT.as_secs()
+            );
+            return Err(remote.trouble(&why));
+        }
         let to = gathered.messages.last().map_or(at, |(last, _)| last.seq);
         let exact = !bound.headers_only;
         let parcel = parcel(remote, &request.source.name, gathered.messages, exact).await;
@@ -143,6 +156,7 @@ async fn bind(
         messages,
         connects,
         headers_only: config["headers_only"] == true,
+        heard: Instant::now(),
         at,
         got: 0,
         last: StreamSeq::ZERO,
@@ -187,6 +201,7 @@ impl Bound {
                 }
                 Err(_) => break,
             };
+            self.heard = Instant::now();
             match message.status.map(|status| status.as_u16()) {
                 Some(100) => {
                     gathered.broken = !self.handle_control(&message);

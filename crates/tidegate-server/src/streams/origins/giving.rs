@@ -7,12 +7,13 @@
 //! ([`super::tapping`]).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::consumer::without_payload;
-use tidegate_stream::schema::config::{Retention, StreamSource};
+use tidegate_stream::schema::config::{ConsumerConfig, Retention, StreamSource};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -31,12 +32,15 @@ use crate::streams::{JetStream, Messages};
 pub(crate) const HELD: Duration = Duration::from_secs(1);
 /// The time after which the leader forgets a request, because an asking leader that is alive has asked again
 /// by then.
-pub(super) const FORGOTTEN: Duration = Duration::from_secs(4);
+const FORGOTTEN: Duration = Duration::from_secs(4);
 /// The size of an answer, in bytes of messages, above which the leader adds no further message to it, so that
 /// an intake stays small.
 pub(crate) const ANSWER_BYTES: usize = 256 * 1024;
 /// The most messages that the leader puts into one answer, so that an intake stays small.
 pub(crate) const ANSWER_MESSAGES: usize = 2048;
+/// The highest number with which a stream begins in its origin, because a progress cannot be higher. No
+/// stream has messages with numbers near it.
+const START_MAX: StreamSeq = StreamSeq::new((1 << 63) - 1);
 /// The number of answers that the leader sends in one turn of the loop. It answers further requests in the
 /// next turn, so that no turn takes long.
 const ANSWERS_A_TURN: usize = 16;
@@ -73,6 +77,9 @@ struct Waiting {
     at: Option<(Origin, StreamSeq)>,
     filter: Filter,
     parcel: Parcel,
+    /// The configuration of the consumer that the request names, at the last look. If a client changes it,
+    /// the leader gathers the messages again, because the filter may have changed.
+    tapped: Option<Arc<ConsumerConfig>>,
 }
 
 impl Giving {
@@ -106,6 +113,7 @@ impl Giving {
                     at: None,
                     filter: filter_of(&request.source),
                     parcel: Parcel::default(),
+                    tapped: None,
                     request,
                 };
                 self.requests.insert(key, waiting);
@@ -141,8 +149,12 @@ impl Waiting {
         messages: &dyn Messages,
         wanted: &mut Vec<Place>,
     ) -> Found {
-        if let Some(tap) = tap.filter(|_| self.at.is_none()) {
-            self.filter = tap.filter();
+        if let Some(tap) = tap
+            && !tap.has_config(self.tapped.as_ref())
+        {
+            self.tapped = Some(tap.config());
+            (self.filter, self.at) = (tap.filter(), None);
+            self.parcel = Parcel::default();
         }
         let identity = Origin {
             number: self.request.origin,
@@ -237,7 +249,7 @@ impl Waiting {
 /// configuration states it. Later intakes follow their progress.
 fn start(source: &StreamSource, origin: &Stream) -> StreamSeq {
     let first = match source.opt_start_time {
-        _ if source.opt_start_seq > StreamSeq::ZERO => source.opt_start_seq,
+        _ if source.opt_start_seq > StreamSeq::ZERO => source.opt_start_seq.min(START_MAX),
         Some(time) => origin.seq_at_time(time.as_micros_up()),
         None => StreamSeq::FIRST,
     };
@@ -359,8 +371,9 @@ impl JetStream {
         let own = origin.id();
         let keeps = origin.config().retention != Retention::Limits;
         let tap = match &waiting.request.source.consumer {
-            Some(consumer) => match self.tap(now, own, &waiting.request, consumer) {
-                Ok(tap) => Some(tap),
+            Some(consumer) => match self.tap(cx, now, own, (&waiting.request, consumer)) {
+                Ok(Some(tap)) => Some(tap),
+                Ok(None) => return Found::NotYet,
                 Err(error) => return Found::Answer(Answer::refused(error)),
             },
             None if keeps && !self.hold(cx, now, own, &waiting.request) => return Found::NotYet,

@@ -12,48 +12,75 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate::Time;
+use tidegate_cluster::groups::ALL;
 use tidegate_stream::consumer::Start;
 use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig, OriginConsumer};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::stream::{Filter, Stream, consumer_filter};
+use tidegate_stream::stream::{Filter, Stream, Streams, consumer_filter};
 
-use super::giving::{ANSWER_MESSAGES, FORGOTTEN, REQUESTS_MAX};
+use super::giving::{ANSWER_MESSAGES, REQUESTS_MAX};
 use crate::streams::JetStream;
+use crate::streams::context::Context;
 use crate::streams::directory::leader_message::taking::Request;
 use crate::streams::reads::Held;
 use crate::streams::serving::live::{Seen, Unread};
 
 /// The streams that take in messages by consumers of this group's streams. Two streams cannot share a
 /// consumer: the faster one would let the origin remove messages that the slower one lacks.
+///
+/// The directory decides which stream a consumer serves, and no time limit does. So a stream keeps its
+/// consumer while its own nodes are away, and after a change of the origin's leader.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    /// For each consumer, the stream that last asked for its messages, and the time at which the leader
-    /// forgets that stream.
-    all: BTreeMap<(StreamNumber, String), (DirectoryNumber, Time)>,
+    /// For each consumer, the stream that it serves.
+    all: BTreeMap<(StreamNumber, String), DirectoryNumber>,
+    /// The change counter of the directory when the leader last looked for streams that name consumers, and
+    /// (`named`) these streams in the order of their numbers, by the names of the origin and the consumer.
+    looked: Option<u64>,
+    named: BTreeMap<(String, String), Vec<DirectoryNumber>>,
 }
 
 impl Taps {
-    /// Returns whether the stream `target` may take in messages by this consumer, and if so remembers that it
-    /// does.
+    /// Finds the streams that name consumers, if the directory has changed.
+    fn look(&mut self, directory: &Streams) {
+        if self.looked == Some(directory.changes()) {
+            return;
+        }
+        self.looked = Some(directory.changes());
+        self.named.clear();
+        for stream in directory.with_origins() {
+            for origin in stream.config().local_origins() {
+                if let Some(consumer) = &origin.consumer {
+                    let key = (origin.name.clone(), consumer.name.clone());
+                    let named = self.named.entry(key).or_default();
+                    named.push(stream.entry_number());
+                    named.sort_unstable();
+                }
+            }
+        }
+    }
+
+    /// Returns whether the stream `target` may take in messages by this consumer; `None` if the directory
+    /// knows no stream that names the consumer, because this node is behind. The consumer serves the stream
+    /// that was first, as long as the stream names it. A new leader does not know that stream, and takes the
+    /// one with the lowest number.
     fn claim(
         &mut self,
-        now: Time,
-        origin: StreamNumber,
-        name: &str,
+        (origin, name): (StreamNumber, &str),
+        consumer: &str,
         target: DirectoryNumber,
-    ) -> bool {
+    ) -> Option<bool> {
+        let named = self.named.get(&(name.to_owned(), consumer.to_owned()))?;
         if self.all.len() >= REQUESTS_MAX {
-            self.all.retain(|_, (_, until)| *until > now);
+            self.all.clear();
         }
-        let key = (origin, name.to_owned());
-        let other = self.all.get(&key);
-        let free = other.is_none_or(|(holder, until)| *holder == target || *until <= now);
-        if free {
-            self.all.insert(key, (target, now + FORGOTTEN));
-        }
-        free
+        let key = (origin, consumer.to_owned());
+        let before = self.all.get(&key).filter(|holder| named.contains(holder));
+        let holder = *before.or(named.first())?;
+        self.all.insert(key, holder);
+        Some(holder == target)
     }
 }
 
@@ -68,6 +95,16 @@ pub(super) struct Tap {
 }
 
 impl Tap {
+    /// Returns whether this is the consumer's configuration, as no client has changed it meanwhile.
+    pub(super) fn has_config(&self, config: Option<&Arc<ConsumerConfig>>) -> bool {
+        config.is_some_and(|config| Arc::ptr_eq(config, &self.config))
+    }
+
+    /// Returns the consumer's configuration, by which a later look notices a change.
+    pub(super) fn config(&self) -> Arc<ConsumerConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// Returns the filter of the messages that the consumer delivers.
     pub(super) fn filter(&self) -> Filter {
         consumer_filter(&self.config)
@@ -105,7 +142,8 @@ impl Tap {
 
 impl JetStream {
     /// Returns the messages that the stream which asks may take in by the consumer that its source names,
-    /// after it has let the consumer count the messages which that stream has for good.
+    /// after it has let the consumer count the messages which that stream has for good. Returns `None` if
+    /// this node does not know yet that the stream names the consumer.
     ///
     /// # Errors
     ///
@@ -113,11 +151,11 @@ impl JetStream {
     /// subject, or if another stream takes in messages by it. The stream that asks shows the error.
     pub(super) fn tap(
         &mut self,
+        cx: &Context<'_>,
         now: Time,
         own: StreamNumber,
-        request: &Request,
-        consumer: &OriginConsumer,
-    ) -> Result<Tap, ApiError> {
+        (request, consumer): (&Request, &OriginConsumer),
+    ) -> Result<Option<Tap>, ApiError> {
         let name = &consumer.name;
         let failed = |why: String| match request.is_mirror {
             true => ApiError::mirror_failed(why),
@@ -149,10 +187,20 @@ impl JetStream {
             config,
         };
         let created_us = origin.created_us();
-        if !self.giving.taps.claim(now, own, name, request.target) {
-            return Err(failed(format!(
-                "another stream takes in messages by consumer {name}: create a consumer for each of them"
-            )));
+        match (self.group, cx.around.streams_of(ALL)) {
+            (ALL, _) => self.giving.taps.look(&self.streams),
+            (_, Some(all)) => self.giving.taps.look(all.applied()),
+            (_, None) => return Ok(None),
+        }
+        let known_as = (own, origin.name());
+        match self.giving.taps.claim(known_as, name, request.target) {
+            None => return Ok(None),
+            Some(true) => {}
+            Some(false) => {
+                return Err(failed(format!(
+                    "another stream takes in messages by consumer {name}: create a consumer for each of them"
+                )));
+            }
         }
         let logged = request.logged.filter(|logged| {
             logged.origin.number == request.origin && logged.origin.created_us == created_us
@@ -174,7 +222,7 @@ impl JetStream {
                 self.consumers.wake(key);
             }
         }
-        Ok(tap)
+        Ok(Some(tap))
     }
 }
 
@@ -185,15 +233,25 @@ mod tests {
     #[test]
     fn a_consumer_serves_one_stream() {
         let mut taps = Taps::default();
-        let (origin, at) = (StreamNumber::FIRST, Time::from_nanos);
-        let [one, other] = [1, 2].map(DirectoryNumber::new);
-        assert!(taps.claim(at(0), origin, "C", one));
-        assert!(!taps.claim(at(1), origin, "C", other));
-        assert!(taps.claim(at(1), origin, "D", other));
-        assert!(taps.claim(at(2), origin, "C", one));
-        let later = at(2) + FORGOTTEN;
-        assert!(taps.claim(later, origin, "C", other));
-        assert!(!taps.claim(later, origin, "C", one));
+        let origin = (StreamNumber::FIRST, "O");
+        let [one, two, three] = [1, 2, 3].map(DirectoryNumber::new);
+        let name = |taps: &mut Taps, streams: &[DirectoryNumber]| {
+            taps.named
+                .insert(("O".into(), "C".into()), streams.to_vec());
+        };
+        assert_eq!(taps.claim(origin, "C", two), None);
+        name(&mut taps, &[two, three]);
+        assert_eq!(taps.claim(origin, "C", three), Some(false));
+        assert_eq!(taps.claim(origin, "C", two), Some(true));
+        // An update makes an older stream name the consumer, too.
+        name(&mut taps, &[one, two, three]);
+        assert_eq!(taps.claim(origin, "C", one), Some(false));
+        assert_eq!(taps.claim(origin, "C", two), Some(true));
+        name(&mut taps, &[one, three]);
+        assert_eq!(taps.claim(origin, "C", three), Some(false));
+        assert_eq!(taps.claim(origin, "C", one), Some(true));
+        name(&mut taps, &[three]);
+        assert_eq!(taps.claim(origin, "C", three), Some(true));
     }
 
     #[test]

@@ -159,3 +159,115 @@ fn a_consumer_feeds_one_stream() {
     pass(&mut w);
     assert_eq!(state(&mut w, "G")["messages"], 2);
 }
+
+#[test]
+fn a_consumer_keeps_its_stream_however_leaders_change() {
+    for replicas in [1, 3] {
+        let mut w = world(replicas);
+        let by = json!({"name": "Q", "consumer": {"name": "C", "deliver_subject": "d"}});
+        made(
+            &mut w,
+            "STREAM.CREATE.G",
+            &json!({"name": "G", "sources": [by], "num_replicas": 3}),
+        );
+        for next in [1, 2, 0, 2, 1] {
+            publish(&mut w, 6);
+            for _ in 0..5 {
+                w.turn();
+            }
+            kill(&mut w, next);
+        }
+        check(&mut w);
+        assert_eq!(state(&mut w, "G")["messages"], 0);
+    }
+}
+
+#[test]
+fn a_consumer_that_is_deleted_and_made_again_goes_on() {
+    let mut w = world(3);
+    publish(&mut w, 4);
+    pass(&mut w);
+    made(&mut w, "CONSUMER.DELETE.Q.C", &Value::Null);
+    publish(&mut w, 4);
+    pass(&mut w);
+    let info = w.ask(1, "STREAM.INFO.F", &Value::Null);
+    assert_eq!(info["sources"][0]["error"]["err_code"], 10014, "{info}");
+    assert_eq!(info["state"]["messages"], 4, "{info}");
+    kill(&mut w, 1);
+    let config = json!({"durable_name": "C", "ack_policy": "flow_control", "deliver_subject": "d"});
+    let body = json!({"stream_name": "Q", "config": config});
+    made(&mut w, "CONSUMER.CREATE.Q.C", &body);
+    publish(&mut w, 4);
+    check(&mut w);
+}
+
+#[test]
+fn a_mirror_of_an_origin_without_a_leader_says_so() {
+    let mut w = World::of(3);
+    let origin = json!({"name": "O", "subjects": ["o"], "num_replicas": 1});
+    made(&mut w, "STREAM.CREATE.O", &origin);
+    let mirror = json!({"name": "M", "mirror": {"name": "O"}, "num_replicas": 3});
+    made(&mut w, "STREAM.CREATE.M", &mirror);
+    pass(&mut w);
+    let (group, owner) = (w.group_of("O"), w.owner_of("O"));
+    w.follow(group);
+    for _ in 0..4 {
+        w.settle();
+    }
+    let info = w.ask(1, "STREAM.INFO.M", &Value::Null);
+    let error = info["mirror"]["error"]["description"].as_str();
+    let says = error.is_some_and(|e| e.contains("no node leads") || e.contains("not answered"));
+    assert!(says, "{info}");
+    // The monitor warns once that has lasted.
+    for _ in 0..10 {
+        w.settle();
+    }
+    let stuck = |w: &World| {
+        let all = w.nodes.iter().flat_map(|node| node.all_streams());
+        let stuck = all.map(|streams| streams.stuck_origins(w.now));
+        stuck.filter_map(|(_, text)| text).collect::<Vec<_>>()
+    };
+    let found = stuck(&w);
+    assert!(
+        found.len() == 1 && found[0].starts_with("stream M takes in nothing from O: "),
+        "{found:?}"
+    );
+    w.lead(group, owner);
+    for _ in 0..9 {
+        w.settle();
+    }
+    let info = w.ask(1, "STREAM.INFO.M", &Value::Null);
+    assert!(info["mirror"].get("error").is_none(), "{info}");
+    assert!(stuck(&w).is_empty());
+}
+
+#[test]
+fn each_message_comes_once_though_both_streams_move() {
+    for turns in [0, 3, 20] {
+        let mut w = world(1);
+        let by = json!({"name": "Q", "consumer": {"name": "C", "deliver_subject": "d"}});
+        let config = |name: &str, replicas: u64| match name {
+            "Q" => json!({"name": "Q", "subjects": ["q"], "retention": "workqueue",
+                "num_replicas": replicas}),
+            _ => json!({"name": "F", "sources": [by], "num_replicas": replicas}),
+        };
+        for (name, replicas, next) in [("F", 3, 1), ("Q", 1, 2), ("F", 1, 0), ("Q", 3, 1)] {
+            publish(&mut w, 6);
+            for _ in 0..turns {
+                w.turn();
+            }
+            made(
+                &mut w,
+                &format!("STREAM.UPDATE.{name}"),
+                &config(name, replicas),
+            );
+            publish(&mut w, 6);
+            kill(&mut w, next);
+            for _ in 0..8 {
+                w.settle();
+            }
+            drop(w.heard(1));
+        }
+        check(&mut w);
+    }
+}
