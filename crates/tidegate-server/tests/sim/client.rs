@@ -7,6 +7,8 @@ use tidegate_cluster::groups::GroupId;
 use std::collections::BTreeMap;
 
 use crate::dice::Dice;
+use crate::member::has_origins;
+use crate::tapping::TAPPED;
 
 /// A client's message on its way into a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +89,9 @@ enum Kind {
     Queue(usize),
     /// The client has up to this number of unanswered messages, into a stream with retention by interest.
     Interest(usize),
+    /// The client has up to this number of unanswered messages, into a work queue that a stream reads by a
+    /// consumer.
+    Tapped(usize),
 }
 
 struct Out {
@@ -128,6 +133,7 @@ impl Client {
             0 => Kind::Sync,
             1 if !limited => Kind::Async(dice.range(2, 16) as usize),
             2 => Kind::Conditional,
+            4 if id % 10 == 4 && has_origins() => Kind::Tapped(dice.range(1, 16) as usize),
             3 => Kind::Limited(1),
             _ if limited => Kind::Limited(dice.range(4, 48) as usize),
             _ => Kind::Async(dice.range(4, 48) as usize),
@@ -165,7 +171,8 @@ impl Client {
             Kind::Async(window)
             | Kind::Limited(window)
             | Kind::Queue(window)
-            | Kind::Interest(window) => window,
+            | Kind::Interest(window)
+            | Kind::Tapped(window) => window,
             _ => 1,
         };
         if !self.stopped {
@@ -204,6 +211,7 @@ impl Client {
             Kind::Limited(_) => format!("t.{}", number % 7),
             Kind::Queue(_) => format!("q.{}", number % 2),
             Kind::Interest(_) => format!("i.{}", number % 3),
+            Kind::Tapped(_) => format!("p.{}", number % 3),
         };
         headers.push_str("\r\n");
         let len = match self.dice.below(20) {
@@ -283,6 +291,7 @@ impl Client {
             Kind::Limited(_) => 2,
             Kind::Queue(_) => 3,
             Kind::Interest(_) => 4,
+            Kind::Tapped(_) => TAPPED.get(),
             _ => 1,
         }
     }

@@ -30,6 +30,7 @@ mod oracle;
 mod retain;
 mod run;
 mod taking;
+mod tapping;
 mod world;
 
 use bugs::Bug;

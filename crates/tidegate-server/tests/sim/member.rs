@@ -24,7 +24,7 @@ use crate::run::variable;
 
 /// The configurations of the streams that the leader creates, which in reality a client would have created
 /// earlier.
-const STREAMS: [&str; 6] = [
+const STREAMS: [&str; 8] = [
     r#"{"name":"S","subjects":["s.>"],"duplicate_window":86400000000000,
         "subject_transform":{"src":"s.*","dest":"mapped.{{partition(2,1)}}.$1"},"republish":{"dest":"r.>"}}"#,
     r#"{"name":"T","subjects":["t.>"],"max_msgs":60,"duplicate_window":86400000000000}"#,
@@ -32,16 +32,23 @@ const STREAMS: [&str; 6] = [
     r#"{"name":"I","subjects":["i.>"],"retention":"interest","duplicate_window":86400000000000}"#,
     r#"{"name":"M","mirror":{"name":"S"}}"#,
     r#"{"name":"F","sources":[{"name":"Q","filter_subject":"q.>"}]}"#,
+    r#"{"name":"P","subjects":["p.>"],"retention":"workqueue","duplicate_window":86400000000000}"#,
+    r#"{"name":"G","sources":[{"name":"P","consumer":{"name":"C","deliver_subject":"d"}}]}"#,
 ];
-/// The number of streams without origins, which all seeds have.
+/// The number of streams that all seeds have.
 const OWN: usize = 4;
 
-/// Returns the streams of the simulation. With `ORIGINS=1` they include streams with origins. These make the
-/// leaders propose so much that some seeds need more time than a seed has.
+/// Returns whether the simulation has streams with origins: with `ORIGINS=1`. These make the leaders propose
+/// so much that some seeds need more time than a seed has.
+pub(crate) fn has_origins() -> bool {
+    variable("ORIGINS").is_some()
+}
+
+/// Returns the streams of the simulation.
 fn streams() -> &'static [&'static str] {
-    match variable("ORIGINS") {
-        Some(_) => &STREAMS,
-        None => &STREAMS[..OWN],
+    match has_origins() {
+        true => &STREAMS,
+        false => &STREAMS[..OWN],
     }
 }
 

@@ -251,6 +251,7 @@ impl Oracle {
         );
         if index == self.last_committed() {
             let kept = self.model.retained.check(streams);
+            let kept = kept.and_then(|()| self.model.takers.tapped.check(streams));
             kept.map_err(|what| format!("after entry {index}: {what}"))?;
         }
         Ok(())

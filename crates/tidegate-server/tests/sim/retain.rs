@@ -62,12 +62,12 @@ impl Progress {
 
 /// A change of a consumer's progress that the leader proposes.
 #[derive(Default)]
-struct Delta {
+pub(crate) struct Delta {
     delivered: (u64, u64),
-    floor: (u64, u64),
+    pub(crate) floor: (u64, u64),
     /// The sequence of each message that is new or pending, with the number of its delivery.
     unacked: BTreeMap<u64, u64>,
-    settled: BTreeSet<u64>,
+    pub(crate) settled: BTreeSet<u64>,
     given_up: BTreeSet<u64>,
 }
 
@@ -104,7 +104,7 @@ impl Delta {
         out
     }
 
-    fn decode(mut bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let bytes = &mut bytes;
         if take(bytes)? != 2 {
             return None;
@@ -286,7 +286,8 @@ impl Retained {
     }
 }
 
-fn held(stream: &Stream) -> Vec<u64> {
+/// Returns the sequences of the messages that a stream holds.
+pub(crate) fn held(stream: &Stream) -> Vec<u64> {
     let state = stream.state();
     let all = state.first_seq.up_to(state.last_seq.next());
     all.filter(|seq| stream.contains(*seq))

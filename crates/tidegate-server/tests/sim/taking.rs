@@ -1,6 +1,7 @@
-//! Simulates a mirror of the first stream, and a stream with the work queue as its source. The leader takes
-//! in messages as the server's leader does, and sometimes proposes an intake twice. The model computes from
-//! the entries alone which messages the streams have: the messages of their origin, each once and in order.
+//! Simulates a mirror of the first stream, a stream with the work queue as its source, and a stream that
+//! takes in another work queue by a consumer ([`crate::tapping`]). The leader takes in messages as the
+//! server's leader does, and sometimes proposes an intake twice. The model computes from the entries alone
+//! which messages the streams have: the messages of their origin, each once and in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +17,16 @@ use crate::dice::Dice;
 use crate::member::Member;
 use crate::oracle::{Verdict, ensure};
 use crate::retain::QUEUE;
+use crate::tapping::{self, TAPPED, TAPPER, Tapped};
 
 /// The numbers of the mirror and of the stream with a source, by their places in the order of creation.
 const MIRROR: StreamNumber = StreamNumber::new(5);
 const SOURCED: StreamNumber = StreamNumber::new(6);
 /// The streams that take in messages: the stream, its origin, and the key of the source.
-const TAKERS: [(StreamNumber, StreamNumber, &str); 2] = [
+const TAKERS: [(StreamNumber, StreamNumber, &str); 3] = [
     (MIRROR, StreamNumber::FIRST, "S > >"),
     (SOURCED, QUEUE, "Q q.> >"),
+    (TAPPER, TAPPED, "P:C=C > >"),
 ];
 /// The name of the holder by which the work queue keeps its messages for the source.
 const HOLDER: &str = "$TG.6.Q q.> >";
@@ -45,6 +48,8 @@ pub(crate) struct Takers {
     /// take in.
     owed: BTreeSet<u64>,
     holds: bool,
+    /// The work queue with a consumer, by which a stream takes in its messages.
+    pub(crate) tapped: Tapped,
     pub(crate) taken: u64,
     pub(crate) refused: u64,
 }
@@ -76,6 +81,8 @@ impl Takers {
             Kind::TakeIn => self.take(command, outcome)?,
             _ => {}
         }
+        let taken = self.progress.get(&TAPPER).copied().unwrap_or(0);
+        self.tapped.apply(command, outcome, taken)?;
         Ok(None)
     }
 
@@ -95,9 +102,15 @@ impl Takers {
             return Ok(());
         }
         let after = intake.after.seq.get();
-        for row in &intake.rows {
-            self.owed.remove(&row.seq.get());
-            self.rows.push_back(Some((stream, row.seq.get())));
+        let rows = intake.rows.iter().map(|row| row.seq.get());
+        for seq in rows.clone() {
+            if stream == SOURCED {
+                self.owed.remove(&seq);
+            }
+            self.rows.push_back(Some((stream, seq)));
+        }
+        if stream == TAPPER {
+            self.tapped.take(rows, after)?;
         }
         let all = intake.rows.len() as u64 == after - known;
         ensure!(
@@ -118,7 +131,7 @@ impl Takers {
 impl Member {
     /// Returns whether the node's streams have all messages of their origins.
     pub(crate) fn taken_all(&self) -> bool {
-        TAKERS.iter().all(|taker| self.lag(taker) == 0)
+        TAKERS.iter().all(|taker| self.lag(taker) == 0) && self.tapped_all()
     }
 
     /// Returns the number of messages that the stream has still to take in from its origin.
@@ -187,6 +200,26 @@ impl Member {
             }
         }
         let start = progress.map_or(0, |p| p.seq.get());
+        if target == TAPPER && !heals && dice.chance(20) {
+            seen.hit("takers by a consumer changed");
+            let mut config = of.config().clone();
+            config.description = dice.below(100).to_string();
+            let kind = Kind::updating(of.config(), &config);
+            let config = serde_json::to_vec(&config).map_err(|e| e.to_string())?;
+            let _ = encoder.command(&Command::new(kind, target, b"", &config));
+            return self.propose_taken(store, buffer, term);
+        }
+        if origin == TAPPED {
+            let has = StreamSeq::new(start);
+            let reports = dice.chance(if far { 100 } else { 500 });
+            let (dice, seen) = (&mut *dice, &mut *seen);
+            let next = tapping::next_command(from, has, now_us, (heals, reports), dice, seen);
+            if let Some((kind, payload)) = next {
+                let name = tapping::NAME.as_bytes();
+                let _ = encoder.command(&Command::new(kind, TAPPED, name, &payload));
+                return self.propose_taken(store, buffer, term);
+            }
+        }
         let (most, bytes_max) = match far {
             true => (FAR, 2 * TAKEN_BYTES_MAX),
             false => (dice.range(1, TAKEN_MAX), TAKEN_BYTES_MAX),

@@ -357,6 +357,8 @@ impl World {
             seen.add("messages without interest", retained.without_interest);
             seen.add("messages taken in", oracle.model.takers.taken);
             seen.add("intakes refused", oracle.model.takers.refused);
+            let acknowledged = oracle.model.takers.tapped.acknowledged;
+            seen.add("messages acknowledged by a taker", acknowledged);
             let alone = group.members.len() == 1;
             let terms = match alone {
                 true => "terms of a node alone",

@@ -146,7 +146,9 @@ fn has_all(id: u64, up: &mut Up, at: GroupSlot, oracle: &mut Oracle) -> Verdict 
         let Some(stream) = up.members[at].streams.get(StreamNumber::new(acked.stream)) else {
             return Err(format!("stream {} of group {group} is gone", acked.stream));
         };
-        let settled = oracle.model.retained.may_be_gone(acked.stream, acked.seq);
+        let (model, seq) = (&oracle.model, acked.seq);
+        let settled = model.retained.may_be_gone(acked.stream, seq)
+            || model.takers.tapped.may_be_gone(acked.stream, seq);
         let kept = stream.config().max_msgs < 0 && !settled;
         let Some(place) = stream.place(StreamSeq::new(acked.seq)) else {
             ensure!(
