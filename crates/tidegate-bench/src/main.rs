@@ -10,6 +10,7 @@ mod args;
 mod compare;
 mod costs;
 mod features;
+mod guard;
 mod handlers;
 mod latency;
 mod link;

@@ -7,7 +7,7 @@ mod cell;
 mod compare;
 mod ours;
 mod plain;
-mod server;
+pub(crate) mod server;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
 
 /// Runs all cells of the bench `redis`, and prints the rows of our client beside those of the rivals.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
-    let server = Server::start()?;
+    let server = Server::start_without_files()?;
     session.say(&format!(
         "redis-server {}, without persistence",
         server.version()

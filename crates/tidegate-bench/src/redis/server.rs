@@ -1,36 +1,61 @@
-//! A Redis server that the bench starts without persistence on a free port, and from which it reads counters.
-//! The server ends with the bench, even if a signal kills the bench.
+//! A Redis server that the bench starts on a free port, with the persistence that a bench wants, and the
+//! connection through which the bench asks it. The server ends with the bench, even if a signal kills the
+//! bench.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt as _;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::Context as _;
-use rustix::process::{Pid, Signal, kill_process_group};
+use anyhow::{Context as _, ensure};
 
+use crate::guard::{Guard, free_ports};
 use tidegate_cli::Usage;
-use tidegate_cli::interrupt;
 
 /// The number of keys that the bench fills before a load with GET. Caller n of a load uses the key n modulo
 /// this number.
 const KEYS: usize = 1024;
 /// The longest time that the server may take to start, and to answer, before the bench reports a failure.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The shell script that runs the server, and ends it when the bench's end of the pipe closes, even if a
-/// signal killed the bench.
-const GUARD: &str = r#""$@" >/dev/null 2>&1 & server=$!; read -r _; kill -9 $server; wait $server"#;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The most bytes of a string in a reply that the bench accepts, to bound its memory.
+const STRING_MAX: usize = 1 << 20;
 
-/// A running Redis server that the bench starts and ends.
-pub(super) struct Server {
-    guard: Child,
-    directory: PathBuf,
+/// The files that the server writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// The server writes no file.
+    None,
+    /// The server syncs each change to its file before it answers (`appendfsync always`).
+    Always,
+}
+
+impl Persistence {
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::None => &["--appendonly", "no"],
+            Self::Always => &[
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "always",
+                // A rewrite of the file would take part of the disk in the middle of a measurement.
+                "--auto-aof-rewrite-percentage",
+                "0",
+            ],
+        }
+    }
+}
+
+/// A running Redis server that the bench starts and ends. The field `guard` comes first, so that the server
+/// has ended when the bench removes the directory.
+pub(crate) struct Server {
+    guard: Guard,
     addr: SocketAddr,
     version: String,
-    control: Control,
+    control: Connection,
+    _directory: Option<Directory>,
 }
 
 /// The counters of the Redis server since its start, for the costs of commands.
@@ -42,28 +67,41 @@ pub(super) struct Did {
 }
 
 impl Server {
-    /// Starts a Redis server and waits until it answers.
+    /// Starts a Redis server without persistence, in a directory that the bench removes at its end.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Server::start`].
+    pub(super) fn start_without_files() -> anyhow::Result<Self> {
+        // A missing redis-server leaves no directory behind.
+        installed()?;
+        let directory = Directory::make()?;
+        let server = Self::start(&directory.0, Persistence::None)?;
+        Ok(Self {
+            _directory: Some(directory),
+            ..server
+        })
+    }
+
+    /// Starts a Redis server with its files in `directory`, and waits until it answers.
     ///
     /// # Errors
     ///
     /// Redis is not installed (exit code 2, with the command that installs it), or does not start.
-    pub(super) fn start() -> anyhow::Result<Self> {
+    pub(crate) fn start(directory: &Path, persistence: Persistence) -> anyhow::Result<Self> {
         let version = installed()?;
-        let directory =
-            std::env::temp_dir().join(format!("tidegate-bench-redis-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let mut refused = None;
         // The bench tries several ports, because another process may take a free port before the server binds
         // it.
         for _ in 0..3 {
-            match Guarded::start(&directory) {
+            match start(directory, persistence) {
                 Ok((guard, addr, control)) => {
                     return Ok(Self {
                         guard,
-                        directory,
                         addr,
                         version,
                         control,
+                        _directory: None,
                     });
                 }
                 Err(e) => refused = Some(e),
@@ -72,7 +110,7 @@ impl Server {
         Err(refused.unwrap_or_else(|| anyhow::anyhow!("redis-server does not start")))
     }
 
-    pub(super) fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
@@ -81,12 +119,17 @@ impl Server {
         &self.version
     }
 
+    /// Returns the processes of the server, for their processor time and for a trace.
+    pub(crate) const fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
     /// Sets every key that the load reads to a value of `bytes` bytes.
     pub(super) fn fill(&mut self, bytes: usize) -> anyhow::Result<()> {
         let value = "x".repeat(bytes);
         for key in 0..KEYS {
             let reply = self.control.ask(&["SET", &format!("key:{key}"), &value])?;
-            anyhow::ensure!(reply == "OK", "SET was answered {reply}");
+            ensure!(reply == "OK", "SET was answered {reply}");
         }
         Ok(())
     }
@@ -101,11 +144,22 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+/// A directory in the system's temporary directory, which the bench removes at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make() -> anyhow::Result<Self> {
+        let name = format!("tidegate-bench-redis-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
     fn drop(&mut self) {
-        end(&mut self.guard);
         // The directory is in the system's temporary directory, so the bench ignores a failed removal.
-        let _ = std::fs::remove_dir_all(&self.directory);
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -128,7 +182,7 @@ fn did(info: &str) -> anyhow::Result<Did> {
 }
 
 /// Returns the version of the redis-server on the search path, or an error that names the way to install it.
-fn installed() -> anyhow::Result<String> {
+pub(crate) fn installed() -> anyhow::Result<String> {
     let output = Command::new("redis-server").arg("--version").output();
     let output = output.map_err(|e| {
         Usage::new(format!(
@@ -142,132 +196,127 @@ fn installed() -> anyhow::Result<String> {
     Ok(version.unwrap_or("of unknown version").to_owned())
 }
 
-struct Guarded;
-
-impl Guarded {
-    fn start(directory: &Path) -> anyhow::Result<(Child, SocketAddr, Control)> {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let mut command = Command::new("sh");
-        command
-            .args([
-                "-c",
-                GUARD,
-                "sh",
-                "redis-server",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-            ])
-            .args(["--bind", "127.0.0.1", "--loglevel", "warning", "--dir"])
-            .arg(directory)
-            .args(["--port", &port.port().to_string()]);
-        let mut guard = command
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        match Control::connect(port, directory) {
-            Ok(control) => Ok((guard, port, control)),
-            Err(e) => {
-                end(&mut guard);
-                Err(e)
-            }
-        }
-    }
+fn start(
+    directory: &Path,
+    persistence: Persistence,
+) -> anyhow::Result<(Guard, SocketAddr, Connection)> {
+    let [addr] = free_ports()?;
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--save", ""])
+        .args(persistence.arguments())
+        .args(["--bind", "127.0.0.1", "--loglevel", "warning", "--dir"])
+        .arg(directory)
+        .args(["--port", &addr.port().to_string()]);
+    let guard = Guard::start(&command, &directory.join("log"))?;
+    let control = guard.wait_ready(PATIENCE, || check(addr, directory, persistence))?;
+    Ok((guard, addr, control))
 }
 
-fn end(guard: &mut Child) {
-    // The shell script ends the server and collects its status. If the bench killed the script first, the
-    // process that inherits the server would have to do that.
-    drop(guard.stdin.take());
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
-        if !matches!(guard.try_wait(), Ok(None)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
+/// Connects to the server as soon as it answers. Checks that it is the bench's own server, with the wanted
+/// setting, so that the bench measures no server that syncs later.
+fn check(
+    addr: SocketAddr,
+    directory: &Path,
+    persistence: Persistence,
+) -> anyhow::Result<Connection> {
+    let mut control = Connection::open(addr)?;
+    // A server of another user may have bound this port first, so the bench checks the server's directory.
+    let reply = control.ask(&["CONFIG", "GET", "dir"])?;
+    ensure!(
+        Some(reply.as_str()) == directory.canonicalize()?.to_str(),
+        "another Redis came to {addr} first"
+    );
+    if persistence == Persistence::Always {
+        let reply = control.ask(&["CONFIG", "GET", "appendfsync"])?;
+        ensure!(
+            reply == "always",
+            "expected appendfsync `always`, got `{reply}`"
+        );
     }
-    if let Some(group) = i32::try_from(guard.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    let _ = guard.wait();
+    Ok(control)
 }
 
-/// The bench's own connection to the Redis server, for requests such as INFO.
-struct Control(BufReader<TcpStream>);
+/// A connection to the server that reads replies of strings, of numbers, and of arrays of these.
+pub(crate) struct Connection {
+    reader: BufReader<TcpStream>,
+    /// The last string or number of the reply that the bench read last.
+    reply: Vec<u8>,
+}
 
-impl Control {
-    /// Connects to the server as soon as it answers. Checks by its directory `directory` that it is the
-    /// bench's own server.
-    fn connect(addr: SocketAddr, directory: &Path) -> anyhow::Result<Self> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match TcpStream::connect(addr) {
-                Ok(stream) => {
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_nodelay(true)?;
-                    let mut control = Self(BufReader::new(stream));
-                    // A server of another user may have bound this port first, so the bench checks the
-                    // server's directory.
-                    let reply = control.ask(&["CONFIG", "GET", "dir"])?;
-                    let ours = directory.canonicalize()?;
-                    anyhow::ensure!(
-                        Some(reply.as_str()) == ours.to_str(),
-                        "another Redis came to {addr} first"
-                    );
-                    return Ok(control);
-                }
-                Err(e) if Instant::now() > until || interrupt::asked() => {
-                    return Err(e).context("redis-server does not come up");
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(2)),
-            }
-        }
+impl Connection {
+    pub(crate) fn open(addr: SocketAddr) -> anyhow::Result<Self> {
+        let socket = TcpStream::connect(addr)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_nodelay(true)?;
+        Ok(Self {
+            reader: BufReader::new(socket),
+            reply: Vec::new(),
+        })
     }
 
     /// Sends one command. Returns the reply, or the last element of an array reply.
-    fn ask(&mut self, words: &[&str]) -> anyhow::Result<String> {
-        let mut text = format!("*{}\r\n", words.len());
-        for word in words {
-            text += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        self.0.get_mut().write_all(text.as_bytes())?;
-        self.reply()
-            .with_context(|| format!("asking Redis for {}", words[0]))
+    pub(crate) fn ask(&mut self, words: &[&str]) -> anyhow::Result<String> {
+        let asked = self.call(&command(words));
+        asked.with_context(|| {
+            // The further words may be long values.
+            let first: Vec<_> = words.iter().take(2).copied().collect();
+            format!("asking Redis for {}", first.join(" "))
+        })?;
+        Ok(String::from_utf8(self.reply.clone())?)
     }
 
-    fn reply(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
+    /// Sends a command that [`command`] has encoded, and reads the reply.
+    pub(crate) fn call(&mut self, request: &[u8]) -> anyhow::Result<()> {
+        self.reader.get_mut().write_all(request)?;
+        self.read()
+    }
+
+    fn read(&mut self) -> anyhow::Result<()> {
+        self.reply.clear();
         // Every line of a Redis reply is short, so the bench reads at most 1 KiB.
-        (&mut self.0).take(1 << 10).read_line(&mut line)?;
-        let line = line.trim_end();
+        (&mut self.reader)
+            .take(1 << 10)
+            .read_until(b'\n', &mut self.reply)?;
+        let line = std::str::from_utf8(&self.reply)?.trim_end();
         let (kind, rest) = line.split_at_checked(1).context("no answer")?;
         match kind {
-            "+" | ":" => Ok(rest.into()),
+            "+" | ":" => {
+                let len = line.len();
+                self.reply.truncate(len);
+                self.reply.remove(0);
+            }
             "$" => {
-                let bytes = rest.parse::<u32>().ok().filter(|&bytes| bytes <= 1 << 20);
+                let bytes = rest.parse().ok().filter(|&bytes| bytes <= STRING_MAX);
                 let bytes = bytes.with_context(|| format!("a reply of {rest} bytes"))?;
-                let mut text = vec![0; bytes as usize + 2];
-                self.0.read_exact(&mut text)?;
-                text.truncate(bytes as usize);
-                Ok(String::from_utf8(text)?)
+                self.reply.resize(bytes + 2, 0);
+                self.reader.read_exact(&mut self.reply)?;
+                self.reply.truncate(bytes);
             }
             "*" => {
-                let mut last = String::new();
                 for _ in 0..rest.parse::<u8>()? {
-                    last = self.reply()?;
+                    self.read()?;
                 }
-                Ok(last)
             }
-            _ => anyhow::bail!("{line}"),
+            _ => anyhow::bail!("Redis says {line}"),
         }
+        Ok(())
     }
+}
+
+/// Encodes a command for [`Connection::call`].
+pub(crate) fn command(words: &[&str]) -> Vec<u8> {
+    let mut text = format!("*{}\r\n", words.len());
+    for word in words {
+        text += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    text.into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
 
     #[test]
@@ -278,5 +327,30 @@ mod tests {
         assert_eq!((seen.commands, seen.reads, seen.cpu_s), (12.0, 3.0, 0.75));
         let old = did("total_commands_processed:12\r\n").unwrap_err();
         assert!(old.to_string().contains("total_reads_processed"));
+    }
+
+    #[test]
+    fn replies_are_read() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let replies =
+            "+OK\r\n:12\r\n$3\r\na\r\n\r\n*2\r\n$3\r\ndir\r\n$4\r\n/tmp\r\n-ERR no\r\n$9999999\r\n";
+        server.write_all(replies.as_bytes()).unwrap();
+        for expected in ["OK", "12", "a\r\n", "/tmp"] {
+            assert_eq!(connection.ask(&["ASK"]).unwrap(), expected);
+        }
+        let text = |e: anyhow::Error| format!("{e:#}");
+        let refused = text(connection.ask(&["CONFIG", "GET", "dir"]).unwrap_err());
+        assert_eq!(refused, "asking Redis for CONFIG GET: Redis says -ERR no");
+        let large = text(connection.ask(&["ASK"]).unwrap_err());
+        assert!(large.contains("a reply of 9999999 bytes"), "{large}");
+    }
+
+    #[test]
+    fn the_setting_decides_the_files() {
+        let words = |setting: Persistence| setting.arguments().join(" ");
+        assert_eq!(words(Persistence::None), "--appendonly no");
+        assert!(words(Persistence::Always).starts_with("--appendonly yes --appendfsync always "));
     }
 }
