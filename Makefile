@@ -44,7 +44,7 @@ deps-system:
 	  || echo "missing: strace, iproute2, e2fsprogs, util-linux, openssl or tmux (see target-system.log)"
 
 deps-peers: ## the rivals that benches run beside us, and nats-server
-	@for peer in rust java erlang go redis-rs go-nats postgres; do \
+	@for peer in rust java erlang go redis-rs go-nats postgres etcd kafka rabbitmq; do \
 	  bench/peers/install.sh $$peer </dev/null >target-peers-$$peer.log 2>&1 \
 	    && echo "peer $$peer: ready" && rm -f target-peers-$$peer.log \
 	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \

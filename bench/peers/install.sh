@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the tools that the peers (the rivals beside which Tidegate is measured) need, and builds the peers.
-# `install.sh rust|java|erlang|go|redis-rs|redis|nats|go-nats|postgres` installs one. The script may run again at any time.
+# `install.sh rust|java|erlang|go|redis-rs|redis|nats|go-nats|postgres|etcd|kafka|rabbitmq` installs one. The script may run
+# again at any time.
 # Only apt-get needs root, and only if a package is missing.
 set -eu
 cd "$(dirname "$0")"
@@ -30,6 +31,15 @@ java() {
     (cd java && mvn -B -q package)
 }
 
+# Unpacks RabbitMQ below the given directory. Debian's package would start the server when it is installed.
+unpack_rabbitmq() {
+    rm -rf "$1"/_deps
+    mkdir -p "$1"/_deps
+    (cd "$1"/_deps && { apt-get download -q -o APT::Sandbox::User=root rabbitmq-server || { apt-get update -q && apt-get download -q -o APT::Sandbox::User=root rabbitmq-server; }; })
+    dpkg -x "$1"/_deps/rabbitmq-server_*.deb "$1"/_deps/rabbitmq-server
+    rm "$1"/_deps/rabbitmq-server_*.deb
+}
+
 erlang() {
     packages erlang-base
     # Another version than Debian's: GEN_BATCH_SERVER names a directory with its sources.
@@ -38,13 +48,9 @@ erlang() {
         mkdir -p erlang/_deps/gen_batch_server/ebin
         erlc -o erlang/_deps/gen_batch_server/ebin "$GEN_BATCH_SERVER"/src/gen_batch_server.erl
         cp "$GEN_BATCH_SERVER"/src/gen_batch_server.app.src erlang/_deps/gen_batch_server/ebin/gen_batch_server.app
-    # The peer uses only gen_batch_server's code, so the script unpacks RabbitMQ and does not install or start it.
+    # The peer uses only gen_batch_server's code.
     elif [ -z "$(ls -d erlang/_deps/rabbitmq-server/usr/lib/rabbitmq/lib/*/plugins/gen_batch_server-*/ebin 2>/dev/null)" ]; then
-        rm -rf erlang/_deps
-        mkdir -p erlang/_deps
-        (cd erlang/_deps && { apt-get download -q -o APT::Sandbox::User=root rabbitmq-server || { apt-get update -q && apt-get download -q -o APT::Sandbox::User=root rabbitmq-server; }; })
-        dpkg -x erlang/_deps/rabbitmq-server_*.deb erlang/_deps/rabbitmq-server
-        rm erlang/_deps/rabbitmq-server_*.deb
+        unpack_rabbitmq erlang
     fi
     mkdir -p erlang/_build
     erlc -Wall -Werror -o erlang/_build erlang/src/gbs_peer.erl
@@ -83,11 +89,34 @@ postgres() {
     command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || packages postgresql
 }
 
+# etcd at the version of etcd/go.mod, for `tidegate-bench callers --league`.
+etcd() {
+    command -v go >/dev/null || { echo "etcd: needs Go 1.26 or later (golang.org)" >&2; return 1; }
+    mkdir -p etcd/bin
+    (cd etcd && go build -trimpath -o bin/etcd go.etcd.io/etcd/server/v3)
+}
+
+# Kafka at the version of kafka/pom.xml, as jars, for `tidegate-bench callers --league`.
+kafka() {
+    command -v java >/dev/null || packages openjdk-17-jre-headless
+    command -v mvn >/dev/null || packages maven
+    rm -rf kafka/_build
+    (cd kafka && mvn -B -q package)
+}
+
+# RabbitMQ with the parts of Erlang that it needs, for `tidegate-bench callers --league`.
+rabbitmq() {
+    packages erlang-base erlang-asn1 erlang-crypto erlang-eldap erlang-ftp erlang-inets erlang-mnesia erlang-os-mon \
+        erlang-parsetools erlang-public-key erlang-runtime-tools erlang-snmp erlang-ssl erlang-syntax-tools erlang-tftp \
+        erlang-tools erlang-xmerl
+    ls -d rabbitmq/_deps/rabbitmq-server/usr/lib/rabbitmq/lib/rabbitmq_server-* >/dev/null 2>&1 || unpack_rabbitmq rabbitmq
+}
+
 case "${1:-all}" in
-    rust | java | erlang | redis | nats | postgres) "$1" ;;
+    rust | java | erlang | redis | nats | postgres | etcd | kafka | rabbitmq) "$1" ;;
     go) go_ ;;
     redis-rs) redis_rs ;;
     go-nats) go_nats ;;
-    all) rust && java && erlang && redis && go_ && redis_rs && go_nats && postgres ;;
-    *) echo "usage: install.sh [rust|java|erlang|go|redis-rs|redis|nats|go-nats|postgres]" >&2; exit 2 ;;
+    all) rust && java && erlang && redis && go_ && redis_rs && go_nats && postgres && etcd && kafka && rabbitmq ;;
+    *) echo "usage: install.sh [rust|java|erlang|go|redis-rs|redis|nats|go-nats|postgres|etcd|kafka|rabbitmq]" >&2; exit 2 ;;
 esac
