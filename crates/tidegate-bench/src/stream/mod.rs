@@ -7,7 +7,7 @@
 //!   machine, and the clients connect to any of them. With `--full` the bench also measures our server with
 //!   up to 50 ms between the nodes, beside fixed settings of the replication.
 //! - `tidegate-bench callers`: measures few callers that wait for each acknowledgement, beside nats-server,
-//!   Redis and PostgreSQL, with one load for all of them.
+//!   Redis and PostgreSQL, and with `--league` further durable stores, with one load for all of them.
 //! - `tidegate-bench raft`: measures the gain of each step from nats-server's way of writing replicated
 //!   streams to ours, on such a cluster.
 //!

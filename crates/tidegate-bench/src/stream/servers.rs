@@ -127,6 +127,11 @@ impl Servers {
         Ok(found.map(|(_, node)| node.addr()))
     }
 
+    /// Returns the process id of each node.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.nodes.iter().map(Server::pid).collect()
+    }
+
     /// Returns the processor time of each node so far, in seconds.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ pub(super) trait Caller {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) callers: usize,
+    /// The time for which the callers call before the measurement.
+    pub(super) warm_up: Duration,
     pub(super) window: Duration,
 }
 
@@ -36,7 +38,7 @@ const MEASURING: u8 = 1;
 const OVER: u8 = 2;
 
 impl Load {
-    /// Lets the callers warm up for a fifth of the window, then measures them for the window.
+    /// Lets the callers warm up, then measures them for the window.
     ///
     /// # Errors
     ///
@@ -50,7 +52,7 @@ impl Load {
             };
             let threads: Vec<_> = (0..self.callers).map(caller).collect();
             ready.wait();
-            std::thread::sleep(self.window / 5);
+            std::thread::sleep(self.warm_up);
             let (before, start) = (running.cpu_s()?, Instant::now());
             part.store(MEASURING, Ordering::Relaxed);
             std::thread::sleep(self.window);

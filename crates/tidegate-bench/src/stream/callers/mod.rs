@@ -4,29 +4,38 @@
 //! One load generator drives every system: [`load`] has one thread for each caller, and each thread has one
 //! blocking socket. With `--peers` the bench measures nats-server with and without a sync before each
 //! acknowledgement, Redis with `appendfsync always` and PostgreSQL with one INSERT a transaction in the same
-//! rounds. Two floors stand beside them: a bare write and `fdatasync`, and a bare round trip over the same
-//! kind of sockets.
+//! rounds. With `--league` SQLite and etcd join them. Two floors stand beside them: a bare
+//! write and `fdatasync`, and a bare round trip over the same kind of sockets.
 
+mod etcd;
 mod floor;
+mod http2;
 mod load;
 mod nats;
 #[cfg(feature = "peers")]
 mod postgres;
 mod redis;
+#[cfg(feature = "peers")]
+mod sqlite;
+mod system;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Args, value_parser};
+use tidegate_cli::Usage;
 
 use super::field::Directory;
 use super::server::{Kind, Programs};
 use crate::OURS;
+use crate::machine;
 use crate::options::BenchArgs;
 use crate::peers::Peers;
 use crate::rounds::{Contestant, Failure, Sample};
 use crate::session::Session;
 use load::{Caller, Load};
+use system::System;
 
 /// The arguments with which the user runs `tidegate-bench callers`.
 #[derive(Args, Clone, Debug)]
@@ -55,32 +64,19 @@ pub(crate) struct CallersArgs {
     /// is. For example 5ms. The peers take no part, because the bench cannot slow their syncs.
     #[arg(long, value_name = "TIME")]
     slow_sync: Option<String>,
-}
-
-/// A system that the bench measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum System {
-    Server(Kind),
-    Redis,
-    Postgres,
-    /// A file that one caller writes and syncs; no socket.
-    Disk,
-    /// A server that answers each message without keeping it.
-    Echo,
-}
-
-impl System {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Server(Kind::Nats) => "nats-server default",
-            Self::Server(Kind::NatsAlways) => "nats-server always",
-            Self::Server(_) => OURS,
-            Self::Redis => "redis always",
-            Self::Postgres => "postgres",
-            Self::Disk => "bare write + fdatasync",
-            Self::Echo => "bare round trip",
-        }
-    }
+    /// Measure further durable stores in the same rounds, to compare ours with all of them: SQLite and
+    /// etcd. Both have one node.
+    #[arg(long, requires = "peers", conflicts_with_all = ["nodes", "slow_sync"])]
+    league: bool,
+    /// Measure only those rivals that have one of these texts in their names, to save time; ours always takes
+    /// part. For example etcd,redis.
+    #[arg(
+        long,
+        value_name = "TEXT,TEXT...",
+        value_delimiter = ',',
+        requires = "peers"
+    )]
+    rivals: Vec<String>,
 }
 
 /// A system that runs and takes callers.
@@ -88,25 +84,40 @@ trait Running {
     /// Connects a caller. The bench calls this from the thread of the caller.
     fn caller(&self, number: usize) -> anyhow::Result<Box<dyn Caller>>;
 
+    /// Returns the ids of the system's processes for a trace; none for a system without a process of its own.
+    fn processes(&self) -> anyhow::Result<Vec<u32>> {
+        Ok(Vec::new())
+    }
+
     /// Returns the processor time of the system's processes so far, in seconds; `None` for a system without a
     /// process of its own.
     fn cpu_s(&self) -> anyhow::Result<Option<f64>>;
+
+    /// Returns the time for which callers call before a measurement, besides the usual time. Only a system
+    /// that compiles itself while it runs needs some.
+    fn warm_up(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Everything that a measurement needs besides its system.
 #[derive(Debug)]
 struct Plan {
     directory: PathBuf,
-    programs: Programs,
+    /// The programs of nats-server, or the reason for which they are missing.
+    programs: Result<Programs, Failure>,
     nodes: usize,
     bytes: usize,
     window: Duration,
+    /// Measure briefly, to prove only that the bench works.
+    is_smoke: bool,
     apart: bool,
     slow_sync: Option<String>,
 }
 
 /// Measures each number of callers on each system, in interleaved rounds.
 pub(crate) fn run(session: &mut Session, args: &CallersArgs) -> anyhow::Result<()> {
+    check(&args.rivals)?;
     let directory = Directory::make()?;
     session.say(&format!("data in {}", directory.path().display()));
     if directory.is_in_memory() {
@@ -117,17 +128,14 @@ pub(crate) fn run(session: &mut Session, args: &CallersArgs) -> anyhow::Result<(
     } else {
         args.window_ms
     };
-    let programs = Programs::find();
-    let programs = match programs {
-        Err(e) if args.bench.peers => return Err(e),
-        programs => programs.unwrap_or_default(),
-    };
     let plan = Plan {
-        directory: directory.path().to_owned(),
-        programs,
+        // Some servers change their working directory.
+        directory: directory.path().canonicalize()?,
+        programs: Programs::find().map_err(|e| format!("{e:#}")),
         nodes: usize::from(args.nodes),
         bytes: args.bytes as usize,
         window: Duration::from_millis(window.into()),
+        is_smoke: session.is_smoke(),
         apart: args.apart,
         slow_sync: args.slow_sync.clone(),
     };
@@ -142,6 +150,32 @@ pub(crate) fn run(session: &mut Session, args: &CallersArgs) -> anyhow::Result<(
     Ok(())
 }
 
+/// Refuses a text that no rival has in its name.
+fn check(rivals: &[String]) -> anyhow::Result<()> {
+    let all = System::RIVALS.into_iter().chain(System::LEAGUE);
+    let names: Vec<_> = all.map(System::name).collect();
+    for text in rivals {
+        if text.is_empty() || !names.iter().any(|name| name.contains(text.as_str())) {
+            let names = names.join("; ");
+            return Err(Usage::new(format!("no rival has `{text}` in its name: {names}")).into());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the path of a file or folder below bench/peers, which the script of the peers installs.
+///
+/// # Errors
+///
+/// The peer is not installed; the error names the command that installs it.
+fn peer(file: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let path = Path::new("bench/peers").join(file);
+    let root = path.to_str().and_then(machine::upwards);
+    let root =
+        root.with_context(|| format!("{name} is not installed: bench/peers/install.sh {name}"))?;
+    Ok(root.join(path))
+}
+
 fn name(args: &CallersArgs, callers: u16) -> String {
     let many = if callers == 1 { "caller" } else { "callers" };
     let size = match args.bytes {
@@ -152,7 +186,9 @@ fn name(args: &CallersArgs, callers: u16) -> String {
     let slow = args.slow_sync.as_ref();
     let slow = slow.map_or_else(String::new, |time| format!(", disk + {time}"));
     let apart = if args.apart { ", apart" } else { "" };
-    format!("R{nodes}, {callers} {many}, {size}{slow}{apart}")
+    // Kept cells have the rivals of their run, so the league has cells of its own.
+    let league = if args.league { ", league" } else { "" };
+    format!("R{nodes}, {callers} {many}, {size}{slow}{apart}{league}")
 }
 
 /// Returns the systems of a cell, ours first. A bare write has only one caller, because the next one would
@@ -162,16 +198,24 @@ fn systems(args: &CallersArgs, callers: u16) -> Vec<System> {
         Some(_) => Kind::OursSlow,
         None => Kind::Ours,
     };
-    let mut all = vec![System::Server(ours)];
+    let mut rivals = Vec::new();
     if args.bench.peers && args.slow_sync.is_none() {
-        all.extend([Kind::Nats, Kind::NatsAlways].map(System::Server));
-        if args.nodes == 1 {
-            all.push(System::Redis);
-            if cfg!(feature = "peers") {
-                all.push(System::Postgres);
-            }
+        rivals.extend(System::RIVALS);
+        if args.league {
+            rivals.extend(System::LEAGUE);
         }
     }
+    let is_server = |system: System| matches!(system, System::Server(_));
+    let is_named = |system: System| {
+        let mut texts = args.rivals.iter();
+        args.rivals.is_empty() || texts.any(|text| system.name().contains(text.as_str()))
+    };
+    rivals.retain(|&system| {
+        let fits = args.nodes == 1 || is_server(system);
+        fits && system.is_built() && is_named(system)
+    });
+    let mut all = vec![System::Server(ours)];
+    all.append(&mut rivals);
     all.push(System::Echo);
     if callers == 1 {
         all.push(System::Disk);
@@ -183,7 +227,7 @@ impl Plan {
     fn contestant(&self, system: System, callers: usize) -> Contestant<'_, Peers> {
         Contestant {
             system: system.name().into(),
-            version: self.version(system),
+            version: system.version(self.programs.as_ref().ok()),
             controller: None,
             subject: system.name() == OURS,
             run: Box::new(move |_| {
@@ -193,17 +237,8 @@ impl Plan {
         }
     }
 
-    fn version(&self, system: System) -> Option<String> {
-        match system {
-            System::Server(Kind::Nats | Kind::NatsAlways) => self.programs.version(),
-            System::Server(_) => Some(env!("CARGO_PKG_VERSION").into()),
-            System::Redis => redis::version(),
-            _ => None,
-        }
-    }
-
-    /// Starts the system, measures the callers on it, and ends it.
-    fn measure(&self, system: System, callers: usize) -> anyhow::Result<Sample> {
+    /// Creates the directory of a system without the files of an earlier one.
+    fn empty(&self) -> anyhow::Result<PathBuf> {
         let directory = self.directory.join("callers");
         if directory.exists() {
             std::fs::remove_dir_all(&directory)?;
@@ -212,6 +247,12 @@ impl Plan {
         // The sync writes the data that another system left in the cache, so that this system does not have
         // to wait for it.
         rustix::fs::sync();
+        Ok(directory)
+    }
+
+    /// Starts the system, measures the callers on it, and ends it.
+    fn measure(&self, system: System, callers: usize) -> anyhow::Result<Sample> {
+        let directory = self.empty()?;
         if self.apart {
             load::place(load::Side::Servers)?;
         }
@@ -219,8 +260,13 @@ impl Plan {
         if self.apart {
             load::place(load::Side::Callers)?;
         }
+        let more = match self.is_smoke {
+            true => Duration::ZERO,
+            false => running.warm_up(),
+        };
         let load = Load {
             callers,
+            warm_up: self.window / 5 + more,
             window: self.window,
         };
         load.run(&*running)
@@ -232,8 +278,13 @@ impl Plan {
             System::Redis => Box::new(redis::Redis::start(directory, self.bytes)?),
             #[cfg(feature = "peers")]
             System::Postgres => Box::new(postgres::Postgres::start(directory, self.bytes)?),
+            #[cfg(feature = "peers")]
+            System::Sqlite => Box::new(sqlite::Sqlite::open(directory, self.bytes)?),
             #[cfg(not(feature = "peers"))]
-            System::Postgres => anyhow::bail!("this build lacks PostgreSQL: --features peers"),
+            System::Postgres | System::Sqlite => {
+                anyhow::bail!("this build lacks {}: --features peers", system.name())
+            }
+            System::Etcd => Box::new(etcd::Etcd::start(directory, self.bytes)?),
             System::Disk => Box::new(floor::Disk::open(directory, self.bytes)?),
             System::Echo => Box::new(floor::Echo::start(self.bytes)?),
         })
@@ -292,5 +343,49 @@ mod tests {
             ]
         );
         assert!(names(&["--peers"], 1).contains(&"redis always"));
+    }
+
+    #[test]
+    fn the_league_adds_rivals() {
+        let names = |words: &[&str], callers| {
+            let all = systems(&args(words), callers).into_iter();
+            all.map(System::name).collect::<Vec<_>>()
+        };
+        let league = ["--peers", "--league"];
+        let added = ["etcd"];
+        let all = names(&league, 10);
+        assert!(added.iter().all(|name| all.contains(name)), "{all:?}");
+        assert_eq!(all.contains(&"sqlite"), cfg!(feature = "peers"));
+        assert!(
+            !names(&["--peers"], 10)
+                .iter()
+                .any(|name| added.contains(name))
+        );
+        let some = names(&[&league[..], &["--rivals", "etcd,always"]].concat(), 10);
+        let expected = ["tidegate", "nats-server always", "redis always", "etcd"];
+        assert_eq!(some[..4], expected);
+        assert_eq!(some[4..], ["bare round trip"]);
+        assert_eq!(name(&args(&league), 1), "R1, 1 caller, 1 KiB, league");
+    }
+
+    #[test]
+    fn unknown_rivals_and_parts_without_a_meaning_are_refused() {
+        let texts = |words: &[&str]| {
+            words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>()
+        };
+        check(&texts(&["etcd", "nats"])).unwrap();
+        let refused = check(&texts(&["nosuch"])).unwrap_err().to_string();
+        assert!(refused.starts_with("no rival has `nosuch` in its name: nats-server default; "));
+        assert!(check(&texts(&[""])).is_err());
+        for words in [
+            &["--league"][..],
+            &["--rivals", "etcd"],
+            &["--peers", "--league", "--nodes", "3"],
+        ] {
+            assert!(Line::try_parse_from([&["callers"], words].concat()).is_err());
+        }
     }
 }

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use anyhow::bail;
+
 use super::super::load::{self, Connection, FIRST_STREAM};
 use super::super::server::Kind;
 use super::super::servers::Servers;
@@ -19,7 +21,12 @@ pub(super) struct Nats {
 impl Nats {
     /// Starts the nodes and creates the stream with a replica on each of them.
     pub(super) fn start(plan: &Plan, kind: Kind, directory: &Path) -> anyhow::Result<Self> {
-        let program = &plan.programs.nats_server;
+        let program = match (&plan.programs, kind) {
+            (Ok(programs), _) => programs.nats_server.as_path(),
+            (Err(missing), Kind::Nats | Kind::NatsAlways) => bail!("{missing}"),
+            // Ours needs no program of the rival.
+            (Err(_), _) => Path::new(""),
+        };
         let slow = plan.slow_sync.as_deref();
         let servers = Servers::start_slow(kind, plan.nodes, directory, program, slow)?;
         let addrs = servers.addrs();
@@ -40,6 +47,10 @@ impl Running for Nats {
             connection,
             request,
         }))
+    }
+
+    fn processes(&self) -> anyhow::Result<Vec<u32>> {
+        Ok(self.servers.pids())
     }
 
     fn cpu_s(&self) -> anyhow::Result<Option<f64>> {

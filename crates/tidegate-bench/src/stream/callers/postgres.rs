@@ -4,6 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -15,8 +16,8 @@ use postgres_protocol::message::frontend;
 
 use super::Running;
 use super::load::Caller;
-use crate::machine;
-use crate::postgres::{DATABASE, PATIENCE, Server, USER};
+use crate::guard::{cpu_s_below, processes_below};
+use crate::postgres::{DATABASE, PATIENCE, Server, USER, programs};
 use tidegate_cli::interrupt;
 
 /// The statement that creates the table: as plain as a stream, with a number for each row and a payload.
@@ -86,41 +87,13 @@ impl Running for Postgres {
         }))
     }
 
-    /// Adds up the processes of the server, which the bench finds as descendants of its own child.
-    fn cpu_s(&self) -> anyhow::Result<Option<f64>> {
-        let mut stats = Vec::new();
-        for entry in std::fs::read_dir("/proc")?.flatten() {
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
-            let stat = std::fs::read_to_string(entry.path().join("stat"));
-            // A process may end between the two calls.
-            if let (Some(pid), Ok(stat)) = (pid, stat) {
-                stats.push((pid, stat));
-            }
-        }
-        Ok(Some(descendants_cpu_s(self.server.guard_pid(), &stats)))
+    fn processes(&self) -> anyhow::Result<Vec<u32>> {
+        processes_below(self.server.guard_pid())
     }
-}
 
-/// Returns the processor time of a process's descendants, in seconds, from the files `stat` of all processes.
-fn descendants_cpu_s(ancestor: u32, stats: &[(u32, String)]) -> f64 {
-    let parent = |stat: &str| -> Option<u32> {
-        let (_, rest) = stat.rsplit_once(')')?;
-        rest.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
-    let mut family = vec![ancestor];
-    let mut at = 0;
-    let mut seconds = 0.0;
-    while let Some(&of) = family.get(at) {
-        at += 1;
-        for (pid, stat) in stats.iter().filter(|(_, stat)| parent(stat) == Some(of)) {
-            family.push(*pid);
-            seconds += machine::cpu_ticks_s(stat, false).unwrap_or_default();
-        }
+    fn cpu_s(&self) -> anyhow::Result<Option<f64>> {
+        Ok(Some(cpu_s_below(self.server.guard_pid())?))
     }
-    seconds
 }
 
 struct Inserter {
@@ -218,17 +191,27 @@ impl Connection {
     }
 }
 
+/// Returns the version of the PostgreSQL server that the bench starts; `None` without one.
+pub(super) fn version() -> Option<String> {
+    let program = programs().ok()?.join("postgres");
+    let output = Command::new(program).arg("--version").output().ok()?;
+    version_in(&String::from_utf8(output.stdout).ok()?)
+}
+
+/// Returns the version in a text such as `postgres (PostgreSQL) 15.8 (Debian 15.8-1)`.
+fn version_in(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("(PostgreSQL) ")?;
+    Some(rest.split_whitespace().next()?.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_processor_time_is_that_of_all_descendants() {
-        let stat = |parent: u32, ticks: u32| {
-            format!("1 (a b) S {parent} 0 0 0 0 0 0 0 0 0 {ticks} 0 0 0 0 0 1 0 5")
-        };
-        let stats = [(2, stat(1, 100)), (3, stat(2, 50)), (4, stat(9, 700))];
-        let per_s = rustix::param::clock_ticks_per_second() as f64;
-        assert_eq!(descendants_cpu_s(1, &stats), 150.0 / per_s);
+    fn the_version_is_read() {
+        let text = "postgres (PostgreSQL) 15.8 (Debian 15.8-0+deb12u1)\n";
+        assert_eq!(version_in(text).as_deref(), Some("15.8"));
+        assert_eq!(version_in("none"), None);
     }
 }

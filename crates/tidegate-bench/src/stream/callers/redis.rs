@@ -32,6 +32,10 @@ impl Running for Redis {
         }))
     }
 
+    fn processes(&self) -> anyhow::Result<Vec<u32>> {
+        self.server.guard().processes()
+    }
+
     fn cpu_s(&self) -> anyhow::Result<Option<f64>> {
         Ok(Some(self.server.guard().cpu_s()?))
     }
