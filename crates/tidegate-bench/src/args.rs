@@ -39,7 +39,8 @@ pub(crate) enum Bench {
     /// `nats` program.
     Cluster(BenchArgs),
     /// Measure few callers that wait for each acknowledgement, on one server or a cluster of ours; with
-    /// --peers beside nats-server, Redis and PostgreSQL, which the same load drives.
+    /// --peers beside nats-server, Redis and PostgreSQL, which the same load drives, and with --league also
+    /// beside SQLite, etcd, Kafka and RabbitMQ. Prove by a trace that each of them syncs before it answers.
     Callers(crate::stream::CallersArgs),
     /// Measure how much faster streams of three replicas get with each step from nats-server's way of writing
     /// them to ours: the steps of nats-server's PR 7355, then two of ours. Measure on this disk, and on a

@@ -166,6 +166,12 @@ const LINES: &[Line] = &[
         15.0,
     ),
     session(
+        "league",
+        "callers that wait for a durable answer, also beside SQLite, etcd, Kafka and RabbitMQ",
+        "callers --peers --league",
+        35.0,
+    ),
+    session(
         "stream",
         "streams on one node beside nats-server",
         "stream --peers",

@@ -4,16 +4,20 @@
 //! One load generator drives every system: [`load`] has one thread for each caller, and each thread has one
 //! blocking socket. With `--peers` the bench measures nats-server with and without a sync before each
 //! acknowledgement, Redis with `appendfsync always` and PostgreSQL with one INSERT a transaction in the same
-//! rounds. With `--league` SQLite and etcd join them. Two floors stand beside them: a bare
+//! rounds. With `--league` SQLite, etcd, Kafka and RabbitMQ join them. Two floors stand beside them: a bare
 //! write and `fdatasync`, and a bare round trip over the same kind of sockets.
 
+mod amqp;
 mod etcd;
 mod floor;
 mod http2;
+mod kafka;
+mod kafka_wire;
 mod load;
 mod nats;
 #[cfg(feature = "peers")]
 mod postgres;
+mod rabbitmq;
 mod redis;
 #[cfg(feature = "peers")]
 mod sqlite;
@@ -64,12 +68,12 @@ pub(crate) struct CallersArgs {
     /// is. For example 5ms. The peers take no part, because the bench cannot slow their syncs.
     #[arg(long, value_name = "TIME")]
     slow_sync: Option<String>,
-    /// Measure further durable stores in the same rounds, to compare ours with all of them: SQLite and
-    /// etcd. Both have one node.
+    /// Measure further durable stores in the same rounds, to compare ours with all of them: SQLite, etcd,
+    /// Kafka with a flush for each append, and a quorum queue of RabbitMQ. All of them have one node.
     #[arg(long, requires = "peers", conflicts_with_all = ["nodes", "slow_sync"])]
     league: bool,
     /// Measure only those rivals that have one of these texts in their names, to save time; ours always takes
-    /// part. For example etcd,redis.
+    /// part. For example etcd,kafka.
     #[arg(
         long,
         value_name = "TEXT,TEXT...",
@@ -212,7 +216,9 @@ fn systems(args: &CallersArgs, callers: u16) -> Vec<System> {
     };
     rivals.retain(|&system| {
         let fits = args.nodes == 1 || is_server(system);
-        fits && system.is_built() && is_named(system)
+        // A lone caller gains nothing from a shared producer.
+        let differs = callers > 1 || system != System::KafkaShared;
+        fits && differs && system.is_built() && is_named(system)
     });
     let mut all = vec![System::Server(ours)];
     all.append(&mut rivals);
@@ -285,9 +291,21 @@ impl Plan {
                 anyhow::bail!("this build lacks {}: --features peers", system.name())
             }
             System::Etcd => Box::new(etcd::Etcd::start(directory, self.bytes)?),
+            System::Kafka => self.kafka(directory, kafka::Producers::Each)?,
+            System::KafkaShared => self.kafka(directory, kafka::Producers::Shared)?,
+            System::RabbitMq => Box::new(rabbitmq::RabbitMq::start(directory, self.bytes)?),
             System::Disk => Box::new(floor::Disk::open(directory, self.bytes)?),
             System::Echo => Box::new(floor::Echo::start(self.bytes)?),
         })
+    }
+
+    fn kafka(
+        &self,
+        directory: &Path,
+        producers: kafka::Producers,
+    ) -> anyhow::Result<Box<dyn Running + Sync>> {
+        let kafka = kafka::Kafka::start(directory, self.bytes, producers)?;
+        Ok(Box::new(kafka))
     }
 }
 
@@ -352,10 +370,11 @@ mod tests {
             all.map(System::name).collect::<Vec<_>>()
         };
         let league = ["--peers", "--league"];
-        let added = ["etcd"];
+        let added = ["etcd", "kafka", "kafka, shared producer", "rabbitmq quorum"];
         let all = names(&league, 10);
         assert!(added.iter().all(|name| all.contains(name)), "{all:?}");
         assert_eq!(all.contains(&"sqlite"), cfg!(feature = "peers"));
+        assert!(!names(&league, 1).contains(&"kafka, shared producer"));
         assert!(
             !names(&["--peers"], 10)
                 .iter()
@@ -376,7 +395,7 @@ mod tests {
                 .map(|word| (*word).to_owned())
                 .collect::<Vec<_>>()
         };
-        check(&texts(&["etcd", "nats"])).unwrap();
+        check(&texts(&["etcd", "nats", "shared"])).unwrap();
         let refused = check(&texts(&["nosuch"])).unwrap_err().to_string();
         assert!(refused.starts_with("no rival has `nosuch` in its name: nats-server default; "));
         assert!(check(&texts(&[""])).is_err());

@@ -2,7 +2,7 @@
 //! Asks the programs for their versions, and is pure otherwise.
 
 use super::super::server::{Kind, Programs};
-use super::{etcd, http2};
+use super::{amqp, etcd, http2, kafka, rabbitmq};
 use crate::OURS;
 use crate::redis::server::installed;
 
@@ -14,6 +14,11 @@ pub(super) enum System {
     Postgres,
     Sqlite,
     Etcd,
+    /// Kafka, with a producer for each caller.
+    Kafka,
+    /// Kafka, with one producer for all callers.
+    KafkaShared,
+    RabbitMq,
     /// A file that one caller writes and syncs; no socket.
     Disk,
     /// A server that answers each message without keeping it.
@@ -29,7 +34,13 @@ impl System {
         Self::Postgres,
     ];
     /// The rivals that only the league adds.
-    pub(super) const LEAGUE: [Self; 2] = [Self::Sqlite, Self::Etcd];
+    pub(super) const LEAGUE: [Self; 5] = [
+        Self::Sqlite,
+        Self::Etcd,
+        Self::Kafka,
+        Self::KafkaShared,
+        Self::RabbitMq,
+    ];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -40,6 +51,9 @@ impl System {
             Self::Postgres => "postgres",
             Self::Sqlite => "sqlite",
             Self::Etcd => "etcd",
+            Self::Kafka => "kafka",
+            Self::KafkaShared => "kafka, shared producer",
+            Self::RabbitMq => "rabbitmq quorum",
             Self::Disk => "bare write + fdatasync",
             Self::Echo => "bare round trip",
         }
@@ -78,6 +92,9 @@ impl System {
             Self::Redis => written.starts_with(b"$"),
             Self::Postgres => has(b"INSERT 0 1"),
             Self::Etcd => http2::carries_message(written),
+            Self::RabbitMq => amqp::carries_ack(written),
+            // Kafka writes nothing but answers.
+            Self::Kafka | Self::KafkaShared => !written.is_empty(),
             Self::Sqlite | Self::Disk | Self::Echo => false,
         }
     }
@@ -95,6 +112,8 @@ impl System {
             #[cfg(not(feature = "peers"))]
             Self::Postgres | Self::Sqlite => None,
             Self::Etcd => etcd::version(),
+            Self::Kafka | Self::KafkaShared => kafka::version(),
+            Self::RabbitMq => rabbitmq::version(),
             Self::Disk | Self::Echo => None,
         }
     }
@@ -114,6 +133,11 @@ mod tests {
         let postgres = System::Postgres;
         assert!(postgres.is_answer(b"2\0\0\0\x04C\0\0\0\x0fINSERT 0 1\0Z\0\0\0\x05I"));
         assert!(!postgres.is_answer(b"E\0\0\0\x04"));
+        assert!(System::Kafka.is_answer(&[0]) && !System::Kafka.is_answer(&[]));
+        let ack = [
+            1, 0, 1, 0, 0, 0, 13, 0, 60, 0, 80, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0xce,
+        ];
+        assert!(System::RabbitMq.is_answer(&ack));
     }
 
     #[test]
