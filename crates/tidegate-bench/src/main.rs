@@ -95,7 +95,10 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         }
         Bench::Callers(args) => {
             let mut session = Session::open("callers", &args.bench)?;
-            stream::run_callers(&mut session, args)?;
+            if !stream::run_callers(&mut session, args)? {
+                session.close()?;
+                return Ok(ExitCode::from(1));
+            }
             session
         }
         Bench::Compare(args) => return compare::run(args),

@@ -225,3 +225,90 @@ fn postgres_ends_with_the_bench_even_if_that_is_killed() {
         std::thread::yield_now();
     }
 }
+
+/// Runs `callers` with these rivals of the league.
+fn league(directory: &tempfile::TempDir, rivals: &str, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .args(["callers", "--peers", "--league", "--json"])
+        .args(["--effort", "smoke", "--rivals", rivals])
+        .args(args)
+        .current_dir(tidegate_testing::root())
+        .env("TIDEGATE_BENCH_DIR", directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Returns whether the row says that its rival is not installed.
+fn misses(row: &Value) -> bool {
+    let note = row["note"].as_str().unwrap_or_default();
+    let commands = ["bench/peers/install.sh", "apt-get install"];
+    let misses = commands.iter().any(|command| note.contains(command));
+    if misses {
+        tidegate_testing::missing(note);
+    }
+    misses
+}
+
+#[test]
+fn every_store_of_the_league_answers_the_same_load() {
+    let directory = open_directory();
+    let output = league(
+        &directory,
+        "always,postgres,sqlite,etcd,kafka,rabbitmq",
+        &["--callers", "1,4", "--rounds", "1", "--full", "--resume"]
+            .into_iter()
+            .chain([directory.path().join("kept").to_str().unwrap()])
+            .collect::<Vec<_>>(),
+    );
+    let document = document(&output);
+    let systems = |callers: &str| -> Vec<&Value> {
+        let of_it = |row: &&Value| row["case"].as_str().unwrap().contains(callers);
+        rows(&document).iter().filter(of_it).collect()
+    };
+    for (callers, len) in [("1 caller,", 10), ("4 callers,", 10)] {
+        let all = systems(callers);
+        assert_eq!(all.len(), len, "{document}");
+        for row in all {
+            // On a slow machine no call may begin and end within the short measurement.
+            assert!(row["ops_per_s"].is_number() || misses(row), "{row}");
+        }
+    }
+    // The bench leaves no files behind but the kept cells.
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_trace_proves_which_servers_sync_before_they_answer() {
+    let directory = open_directory();
+    let strace = Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "true"])
+        .output();
+    if !strace.is_ok_and(|output| output.status.success()) {
+        tidegate_testing::missing("strace (make deps-system), and leave to trace");
+        return;
+    }
+    let output = league(
+        &directory,
+        "nats,redis,postgres,etcd,kafka,rabbitmq",
+        &["--trace"],
+    );
+    let document = document(&output);
+    let mut proved = 0;
+    for row in rows(&document) {
+        if misses(row) {
+            continue;
+        }
+        let synced = row["after_sync"]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{row}"));
+        assert_eq!(row["answers"], 50, "{row}");
+        if row["system"] == "nats-server default" {
+            assert!(synced < 50, "{row}");
+        } else {
+            assert_eq!(synced, 50, "{row}");
+            proved += 1;
+        }
+    }
+    assert!(proved >= 1, "{document}");
+}

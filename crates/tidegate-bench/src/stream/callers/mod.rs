@@ -6,6 +6,9 @@
 //! acknowledgement, Redis with `appendfsync always` and PostgreSQL with one INSERT a transaction in the same
 //! rounds. With `--league` SQLite, etcd, Kafka and RabbitMQ join them. Two floors stand beside them: a bare
 //! write and `fdatasync`, and a bare round trip over the same kind of sockets.
+//!
+//! With `--trace` the bench measures nothing: [`proof`] traces the system calls of each server, and checks
+//! that it syncs each message before it answers.
 
 mod amqp;
 mod etcd;
@@ -17,11 +20,13 @@ mod load;
 mod nats;
 #[cfg(feature = "peers")]
 mod postgres;
+mod proof;
 mod rabbitmq;
 mod redis;
 #[cfg(feature = "peers")]
 mod sqlite;
 mod system;
+mod trace;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -81,6 +86,11 @@ pub(crate) struct CallersArgs {
         requires = "peers"
     )]
     rivals: Vec<String>,
+    /// Measure nothing, and trace the system calls of each server while one caller sends 60 messages, to
+    /// prove that the server syncs each message before it answers. The bench needs strace and leave to
+    /// trace. The exit code is 1 if a server breaks its promise.
+    #[arg(long, conflicts_with_all = ["nodes", "callers", "window_ms", "apart", "slow_sync"])]
+    trace: bool,
 }
 
 /// A system that runs and takes callers.
@@ -119,8 +129,9 @@ struct Plan {
     slow_sync: Option<String>,
 }
 
-/// Measures each number of callers on each system, in interleaved rounds.
-pub(crate) fn run(session: &mut Session, args: &CallersArgs) -> anyhow::Result<()> {
+/// Measures each number of callers on each system, in interleaved rounds, or traces each system. Returns
+/// false if a traced server breaks its promise.
+pub(crate) fn run(session: &mut Session, args: &CallersArgs) -> anyhow::Result<bool> {
     check(&args.rivals)?;
     let directory = Directory::make()?;
     session.say(&format!("data in {}", directory.path().display()));
@@ -143,6 +154,9 @@ pub(crate) fn run(session: &mut Session, args: &CallersArgs) -> anyhow::Result<(
         apart: args.apart,
         slow_sync: args.slow_sync.clone(),
     };
+    if args.trace {
+        return proof::run(session, &plan, &systems(args, 1));
+    }
     for &callers in &args.callers {
         let name = name(args, callers);
         if session.wants(&name) {
@@ -151,7 +165,7 @@ pub(crate) fn run(session: &mut Session, args: &CallersArgs) -> anyhow::Result<(
             session.cell(&name, contestants.collect())?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Refuses a text that no rival has in its name.
@@ -403,6 +417,7 @@ mod tests {
             &["--league"][..],
             &["--rivals", "etcd"],
             &["--peers", "--league", "--nodes", "3"],
+            &["--trace", "--callers", "2"],
         ] {
             assert!(Line::try_parse_from([&["callers"], words].concat()).is_err());
         }
