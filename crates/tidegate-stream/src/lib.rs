@@ -41,5 +41,6 @@ mod bits;
 pub mod consumer;
 mod convert;
 pub mod ingest;
+mod overlaps;
 pub mod schema;
 pub mod stream;

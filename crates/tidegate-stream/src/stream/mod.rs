@@ -28,7 +28,6 @@ mod mapping;
 mod model;
 mod moving;
 mod outcome;
-mod overlaps;
 mod placement;
 mod publish;
 mod residents;

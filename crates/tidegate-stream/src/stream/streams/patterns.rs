@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 use tidegate_nats::sublist::{SubKey, Sublist};
 
-use super::super::overlaps::Overlaps;
+use crate::overlaps::Overlaps;
 use crate::schema::number::StreamNumber;
 
 /// The patterns of subjects of all streams in a group, by which the leader finds the stream for a message.

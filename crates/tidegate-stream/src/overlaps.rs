@@ -46,7 +46,7 @@ type Table = BTreeMap<(Box<[u8]>, StreamNumber), u32>;
 /// The index of the patterns of subjects of all streams, each with the stream that owns it, so that a search
 /// finds a stream with an overlapping pattern.
 #[derive(Debug, Default)]
-pub(super) struct Overlaps {
+pub(crate) struct Overlaps {
     shapes: BTreeMap<Shape, Patterns>,
     /// The number of searches so far. It serves as the clock by which the index finds unused tables.
     searches: u64,
@@ -71,7 +71,7 @@ struct Patterns {
 impl Overlaps {
     /// Adds a pattern of a stream, its owner. The index counts how often an owner adds the same pattern, so
     /// that it can remove the pattern as often.
-    pub(super) fn insert(&mut self, pattern: &[u8], owner: StreamNumber) {
+    pub(crate) fn insert(&mut self, pattern: &[u8], owner: StreamNumber) {
         let of_shape = self.shapes.entry(shape(pattern));
         let of_shape = of_shape.or_insert_with_key(Patterns::new);
         for (positions, table) in of_shape.all_tables() {
@@ -81,7 +81,7 @@ impl Overlaps {
 
     /// Removes a pattern of this owner once, so that a pattern that its owner added several times stays until
     /// the last removal.
-    pub(super) fn remove(&mut self, pattern: &[u8], owner: StreamNumber) {
+    pub(crate) fn remove(&mut self, pattern: &[u8], owner: StreamNumber) {
         let shape = shape(pattern);
         let Some(of_shape) = self.shapes.get_mut(&shape) else {
             return;
@@ -102,7 +102,7 @@ impl Overlaps {
 
     /// Returns the lowest number of a stream, other than `except`, that has a pattern overlapping this
     /// pattern. It is the lowest so that all nodes find the same stream.
-    pub(super) fn find(
+    pub(crate) fn find(
         &mut self,
         pattern: &[u8],
         except: Option<StreamNumber>,
@@ -140,13 +140,13 @@ impl Overlaps {
     /// Returns the cost of all searches so far: lookups, compared patterns and patterns added to new tables.
     /// A test limits this cost.
     #[cfg(test)]
-    pub(super) const fn cost(&self) -> u64 {
+    pub(crate) const fn cost(&self) -> u64 {
         self.cost
     }
 
     /// Panics if an invariant of the index of patterns does not hold. Only tests call this, after each
     /// change.
-    pub(super) fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         for (shape, patterns) in &self.shapes {
             assert!(!patterns.whole.is_empty(), "a shape without patterns");
             assert_eq!(*patterns.literals, *literals(shape));
@@ -159,7 +159,7 @@ impl Overlaps {
 
     /// Returns the number of patterns in the index, counting a pattern once for each time that an owner added
     /// it. Tests compare it with the patterns of all streams.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let counts = self.shapes.values().flat_map(|p| p.whole.values());
         counts.map(|count| *count as usize).sum()
     }
