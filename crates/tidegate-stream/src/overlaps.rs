@@ -13,10 +13,16 @@
 //! keeps at most [`TABLES_MAX`] tables; beyond that, a search compares the patterns of the shape one by one,
 //! until some table has been unused for long. The answer depends on the patterns alone, not on the tables.
 
-use crate::schema::number::StreamNumber;
+mod earlier;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use tidegate_nats::subject::tokens;
+
+use crate::schema::number::StreamNumber;
+pub(crate) use earlier::Earlier;
 
 /// The limit on the number of tables that the index keeps for one shape of patterns. Each table serves
 /// searches by patterns of one other shape, and few groups have so many shapes. The limit bounds the memory.
@@ -309,6 +315,3 @@ fn join<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
     }
     all.into()
 }
-
-#[cfg(test)]
-mod tests;

@@ -756,7 +756,8 @@ mod tests {
 f: $ESCAPED, g: 12\n3\n, h: 12k\n, i: \xc3\xa9, j: a\x2cb"#;
         assert_eq!(
             show(&read(text).unwrap()),
-            r#"a@1="x\ty\"\\A z" b@1="x\ty\"\\A z" c@1="\\n\\q" d@1=["42" "true"] e@1="$PORT" "#.to_owned()
+            r#"a@1="x\ty\"\\A z" b@1="x\ty\"\\A z" c@1="\\n\\q" d@1=["42" "true"] e@1="$PORT" "#
+                .to_owned()
                 + r#"f@2="a bC" g@2="12\\n3\n" h@2="12k\n" i@2="é" j@2="a,b""#
         );
     }

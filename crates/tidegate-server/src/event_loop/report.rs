@@ -235,7 +235,9 @@ impl Streams {
             cluster: first.cluster().clone(),
             nodes: first.nodes(),
             behind: all().find_map(|s| s.behind()).map(Into::into),
-            stuck: all().map(|s| s.stuck_origins(now)).fold((0, None), |a, b| (a.0 + b.0, a.1.or(b.1))),
+            stuck: all()
+                .map(|s| s.stuck_origins(now))
+                .fold((0, None), |a, b| (a.0 + b.0, a.1.or(b.1))),
             health: match &query.health {
                 Some(of) => Health::take(node, of),
                 None => Health::default(),

@@ -8,6 +8,7 @@
 use tidegate_nats::subject;
 
 use super::duration;
+use crate::overlaps::Earlier;
 use crate::schema::config::{AckPolicy, ConsumerConfig, DeliverPolicy, Retention, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
@@ -255,18 +256,16 @@ fn check_filters(config: &ConsumerConfig) -> Result<(), ApiError> {
         return Err(ApiError::EMPTY_FILTER);
     }
     let one = Some(&config.filter_subject).filter(|f| !f.is_empty());
-    let filters: Vec<&[u8]> = one
-        .into_iter()
-        .chain(&config.filter_subjects)
-        .map(String::as_bytes)
-        .collect();
-    for (i, filter) in filters.iter().enumerate() {
+    let mut earlier = Earlier::default();
+    for filter in one.into_iter().chain(&config.filter_subjects) {
+        let filter = filter.as_bytes();
         if !subject::is_pattern(filter) {
             return Err(ApiError::invalid_config("invalid subject"));
         }
-        if filters[..i].iter().any(|f| subject::overlaps(f, filter)) {
+        if earlier.overlapping(filter).is_some() {
             return Err(ApiError::OVERLAPPING_FILTERS);
         }
+        earlier.push(filter);
     }
     Ok(())
 }
@@ -377,14 +376,13 @@ pub fn check_partition<'a>(
     config: &ConsumerConfig,
     others: impl IntoIterator<Item = &'a ConsumerConfig>,
 ) -> Result<(), ApiError> {
+    let mut mine = Earlier::default();
+    config
+        .filters()
+        .for_each(|filter| mine.push(filter.as_bytes()));
     let touches = |other: &ConsumerConfig| {
-        other.filters().next().is_none()
-            || config.filters().any(|mine| {
-                let mine = mine.as_bytes();
-                other
-                    .filters()
-                    .any(|theirs| subject::overlaps(mine, theirs.as_bytes()))
-            })
+        let mut theirs = other.filters().peekable();
+        theirs.peek().is_none() || theirs.any(|f| mine.overlapping(f.as_bytes()).is_some())
     };
     let mut others = others.into_iter().peekable();
     if config.filters().next().is_none() && others.peek().is_some() {

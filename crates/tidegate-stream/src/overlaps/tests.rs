@@ -155,3 +155,30 @@ fn the_second_ten_thousand_cost_as_much_as_the_first() {
         assert!(second <= 3 * 10_000, "space {i}: {second}");
     }
 }
+
+proptest! {
+    #[test]
+    fn a_list_names_the_first_earlier_pattern_that_overlaps(all in prop::collection::vec(pattern(), 1..60)) {
+        let (mut earlier, mut kept): (_, Vec<&String>) = (Earlier::default(), Vec::new());
+        for one in &all {
+            let expected = kept.iter().position(|o| overlaps(o.as_bytes(), one.as_bytes()));
+            prop_assert_eq!(earlier.overlapping(one.as_bytes()), expected);
+            if expected.is_none() {
+                earlier.push(one.as_bytes());
+                kept.push(one);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_list_of_subjects_costs_no_comparison_of_all_pairs() {
+    let all: Vec<String> = (0..20_000).map(|n| format!("x.*.{n}.>")).collect();
+    let mut earlier = Earlier::default();
+    for one in &all {
+        assert_eq!(earlier.overlapping(one.as_bytes()), None);
+        earlier.push(one.as_bytes());
+    }
+    assert_eq!(earlier.overlapping(b"x.y.*.a"), Some(0));
+    assert!(earlier.cost() < 3 * all.len() as u64, "{}", earlier.cost());
+}

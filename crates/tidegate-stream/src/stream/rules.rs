@@ -14,6 +14,7 @@ use super::Stream;
 use super::consumers::StreamConsumer;
 use super::mapping;
 use crate::convert::or_zero;
+use crate::overlaps::Earlier;
 use crate::schema::config::{Discard, PersistMode, Retention, Storage, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
@@ -252,11 +253,14 @@ fn check_subjects(config: &StreamConfig) -> Result<(), ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
     let touches =
         |pattern: &str, space: &str| subject::overlaps(pattern.as_bytes(), space.as_bytes());
-    for (i, pattern) in config.subjects.iter().enumerate() {
+    let mut earlier = Earlier::default();
+    for pattern in &config.subjects {
         if !subject::is_pattern(pattern.as_bytes()) {
             return invalid("invalid subject");
         }
-        if config.subjects[..i].contains(pattern) {
+        let other = earlier.overlapping(pattern.as_bytes());
+        let other = other.map(|place| &config.subjects[place]);
+        if other == Some(pattern) {
             return invalid("duplicate subjects detected");
         }
         if !config.no_ack {
@@ -277,11 +281,12 @@ fn check_subjects(config: &StreamConfig) -> Result<(), ApiError> {
                 return invalid("subjects that overlap with system api require no-ack to be true");
             }
         }
-        if let Some(other) = config.subjects[..i].iter().find(|o| touches(o, pattern)) {
+        if let Some(other) = other {
             return Err(ApiError::invalid_config(format_args!(
                 "subject {other:?} overlaps with {pattern:?}"
             )));
         }
+        earlier.push(pattern.as_bytes());
     }
     Ok(())
 }

@@ -77,12 +77,7 @@ impl Takers {
     }
 
     /// Returns the state of a stream's origin, which clients see in the stream's info.
-    pub(super) fn state(
-        &self,
-        now: Time,
-        stream: &Stream,
-        source: &StreamSource,
-    ) -> OriginState {
+    pub(super) fn state(&self, now: Time, stream: &Stream, source: &StreamSource) -> OriginState {
         let key = (stream.id(), source.key());
         let taker = self.all.get(&key);
         let heard = taker.and_then(Taker::heard);
