@@ -404,12 +404,13 @@ impl Backup {
         wanted: &mut Vec<Place>,
     ) -> Wrote {
         if let Some((name, consumer)) = self.consumers.pop() {
+            let config = consumer.config().full(&name);
             self.writer.consumer(
                 self.begun_us,
                 &ConsumerFacts {
                     name: &name,
                     created_us: consumer.created_us(),
-                    config: consumer.config(),
+                    config: &config,
                     state: consumer.state(),
                 },
             );

@@ -239,7 +239,7 @@ impl JetStream {
                 } => {
                     let live = self.consumers.find(*stream, consumer);
                     let live = live.and_then(|key| self.consumers.get(key));
-                    let before = live.and_then(|live| live.config.pause_until);
+                    let before = live.and_then(|live| live.config.nameless().pause_until);
                     self.advise_paused(cx, now, *stream, consumer, before);
                 }
                 Effect::ConsumerDeleted {
@@ -267,7 +267,7 @@ impl JetStream {
         before: Option<Timestamp>,
     ) -> Option<()> {
         let of = self.streams.get(stream)?;
-        let until = of.consumer(consumer)?.config().pause_until;
+        let until = of.consumer(consumer)?.config().nameless().pause_until;
         if until != before {
             let stream = of.name().to_owned();
             self.voice(cx, now).advise(&Advised::ConsumerPaused {

@@ -5,8 +5,6 @@
 //! The rules of streams and consumers check each configuration twice: once before the leader proposes a
 //! change, so that most refused requests cost the log nothing, and once more when the nodes apply the entry.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
@@ -15,6 +13,7 @@ use tidegate_raft::store::Space;
 use tidegate_stream::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
 use tidegate_stream::api::body::{Action, Placement};
 use tidegate_stream::api::direct::DirectGet;
+use tidegate_stream::api::view::ConsumerView as _;
 use tidegate_stream::api::{Refusal, Request, pedantic, strip, view};
 use tidegate_stream::consumer::rules::{self, Admission};
 use tidegate_stream::consumer::{Ending, State};
@@ -24,8 +23,8 @@ use tidegate_stream::schema::level;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
-    Command, ConsumerRequest, DeleteRequest, Home, Kind, Outcome, PurgeRequest, Stream, StreamView,
-    Transit,
+    Command, ConsumerRequest, DeleteRequest, Home, Kind, Outcome, PurgeRequest, SharedConfig,
+    Stream, StreamView, Transit,
 };
 
 use super::admission::Change;
@@ -683,8 +682,8 @@ impl JetStream {
         let existing = self.consumers.find(id, &name);
         let live = existing.and_then(|key| self.consumers.get(key));
         let served = self.served_of(now, stream, &name).ok();
-        let old = served.as_ref().map(Served::shared_config);
-        let admission = rules::admit(action_text(action), old.as_deref(), &config)?;
+        let old = served.as_ref().map(Served::config);
+        let admission = rules::admit(action_text(action), old.as_ref(), &config)?;
         if old.is_none_or(|old| old.num_replicas != config.num_replicas) {
             rules::check_replicas(&config, self.stream(stream)?.config())?;
         }
@@ -701,12 +700,13 @@ impl JetStream {
             Admission::Update => {}
         }
         if !logged {
-            let config = Arc::new(config);
+            let config = SharedConfig::new(&name, config);
             if let Some(key) = existing {
                 self.reconfigure(now, key, &config);
             } else {
                 let of = self.stream(stream)?;
-                let state = State::new(&config, &mut StreamView::new(of, &config));
+                let settings = config.nameless();
+                let state = State::new(settings, &mut StreamView::new(of, settings));
                 let created_us = self.wall.tell(now);
                 let known = Known {
                     name: &name,
@@ -844,12 +844,12 @@ impl JetStream {
         let served = self.served_of(now, stream, consumer)?;
         let mut config = ConsumerConfig {
             pause_until: until,
-            ..ConsumerConfig::clone(&served.shared_config())
+            ..served.config()
         };
         let told = served.is_told();
         level::mark_consumer(&mut config);
         if let Some(key) = self.consumers.find(id, consumer).filter(|_| !told) {
-            self.reconfigure(now, key, &Arc::new(config));
+            self.reconfigure(now, key, &SharedConfig::new(consumer, config));
             return Ok(Reply::Now(answer::paused(until, self.timestamp(now))));
         }
         let request = ConsumerRequest {

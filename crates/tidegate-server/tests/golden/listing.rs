@@ -55,7 +55,7 @@ pub(crate) fn listing(streams: &Streams) -> String {
             next = stream.next_at(seq.next(), &mut filter);
         }
         for (name, consumer) in stream.consumers() {
-            let config = serde_json::to_string(consumer.config()).unwrap();
+            let config = serde_json::to_string(&consumer.config().full(name)).unwrap();
             let state = consumer.state();
             let _ = writeln!(text, "  consumer {name}, created {}", consumer.created_us());
             let _ = writeln!(text, "    configuration {config}");

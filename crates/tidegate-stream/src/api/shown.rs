@@ -8,7 +8,7 @@ use crate::consumer::{Info, Position};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
-use crate::stream::{Filter, Stream, StreamConsumer};
+use crate::stream::{Filter, SharedConfig, Stream, StreamConsumer};
 
 impl StreamView for Stream {
     fn config(&self) -> &StreamConfig {
@@ -133,7 +133,7 @@ pub struct LiveConsumer<'a> {
     /// The name of the consumer, for the answer.
     pub name: &'a str,
     /// The consumer's configuration, as the log or the leader has it.
-    pub config: &'a ConsumerConfig,
+    pub config: &'a SharedConfig,
     /// The time at which the server created the consumer, in microseconds since the Unix epoch.
     pub created_us: u64,
     /// The state of the consumer's deliveries on the node that serves the consumer. No other node knows it.
@@ -159,8 +159,8 @@ impl ConsumerView for LiveConsumer<'_> {
         self.name
     }
 
-    fn config(&self) -> &ConsumerConfig {
-        self.config
+    fn config(&self) -> ConsumerConfig {
+        self.config.full(self.name)
     }
 
     fn created_us(&self) -> u64 {

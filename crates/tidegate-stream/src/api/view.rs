@@ -116,7 +116,7 @@ pub trait ConsumerView {
 
     /// Returns the consumer's configuration as the log keeps it, without the metadata that answers add. The
     /// answer shows it to the client.
-    fn config(&self) -> &ConsumerConfig;
+    fn config(&self) -> ConsumerConfig;
 
     /// Returns the time at which the server created the consumer, in microseconds since the Unix epoch. The
     /// answer shows it to the client.
@@ -456,7 +456,8 @@ fn consumer_info_of<'a>(
     stream: &'a str,
     consumer: &'a impl ConsumerView,
 ) -> ConsumerInfo<'a> {
-    let config = consumer.config();
+    let mut config = consumer.config();
+    config.metadata = level::answered(&config.metadata, server.version);
     let counts = consumer.counts();
     let remaining = config
         .pause_until
@@ -466,10 +467,7 @@ fn consumer_info_of<'a>(
         stream_name: stream,
         name: consumer.name(),
         created: Timestamp::from_micros(consumer.created_us()),
-        config: Cow::Owned(ConsumerConfig {
-            metadata: level::answered(&config.metadata, server.version),
-            ..config.clone()
-        }),
+        config: Cow::Owned(config),
         delivered: counts.delivered,
         ack_floor: counts.ack_floor,
         num_ack_pending: counts.ack_pending,

@@ -10,6 +10,7 @@ use super::consumers::{ConsumerRequest, StreamConsumer, StreamView, is_holder};
 use super::foreseen::Foreseen;
 use super::outcome::{Effect, Outcome};
 use super::rules::FIRST_SEQ_MAX;
+use super::shared::SharedConfig;
 use super::single::Stream;
 use super::streams::{DeleteRequest, PurgeRequest, parse};
 use crate::consumer::rules::{Admission, admit, check_partition, check_queue};
@@ -89,7 +90,8 @@ impl Stream {
         }
         let stream = self.id;
         let existing = self.consumers.get(name);
-        let admission = admit(&action, existing.map(StreamConsumer::config), &config)?;
+        let existing = existing.map(|existing| existing.config.full(name));
+        let admission = admit(&action, existing.as_ref(), &config)?;
         self.check_queue(name, &config)?;
         match admission {
             Admission::Update => {
@@ -116,7 +118,7 @@ impl Stream {
             None => State::new(&config, &mut StreamView::new(self, &config)),
         };
         let consumer = StreamConsumer {
-            config: Arc::new(config),
+            config: SharedConfig::new(name, config),
             created_us: now,
             state: Arc::new(state),
         };
@@ -132,9 +134,10 @@ impl Stream {
         let Some((_, consumer)) = self.take_consumer(name) else {
             return;
         };
-        let same_filters = consumer.config.filters().eq(config.filters());
+        let before = consumer.config.nameless().filters();
+        let same_filters = before.eq(config.filters());
         let mut updated = StreamConsumer {
-            config: Arc::new(config),
+            config: SharedConfig::new(name, config),
             ..consumer.clone()
         };
         if !same_filters && self.is_by_interest() {
@@ -161,8 +164,8 @@ impl Stream {
             return Ok(());
         }
         let others = self.consumers.iter();
-        let others = others.filter(|(other, _)| *other != name && !is_holder(other));
-        let others = others.map(|(_, other)| other.config());
+        let others = others.filter(|(other, _)| ***other != *name && !is_holder(other));
+        let others = others.map(|(_, other)| other.config.nameless());
         match self.consumers.contains_key(name) {
             true => check_partition(config, others),
             false => check_queue(config, others),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::filter::Filter;
+use super::shared::SharedConfig;
 use super::single::Stream;
 use crate::consumer::{Start, State, View};
 use crate::schema::config::ConsumerConfig;
@@ -28,23 +29,17 @@ pub(super) fn is_holder(name: &str) -> bool {
 /// configuration, time of creation and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamConsumer {
-    pub(super) config: Arc<ConsumerConfig>,
+    pub(super) config: SharedConfig,
     pub(super) created_us: u64,
     pub(super) state: Arc<State>,
 }
 
 impl StreamConsumer {
-    /// Returns the consumer's configuration, as the last command of the log has set it.
+    /// Returns the consumer's configuration, as the last command of the log has set it. A copy of it shares
+    /// the memory.
     #[must_use]
-    pub fn config(&self) -> &ConsumerConfig {
+    pub const fn config(&self) -> &SharedConfig {
         &self.config
-    }
-
-    /// Returns the consumer's configuration as a shared reference, so that the caller can keep the
-    /// configuration without a copy.
-    #[must_use]
-    pub fn shared_config(&self) -> Arc<ConsumerConfig> {
-        Arc::clone(&self.config)
     }
 
     /// Returns the time at which the group created the consumer, in microseconds since 1970.
@@ -140,9 +135,9 @@ mod tests {
     #[test]
     fn a_consumer_takes_little_memory() {
         let sizes = [
-            ("configuration", HEAD + size_of::<ConsumerConfig>(), 448),
+            ("configuration", HEAD + SharedConfig::BYTES, 448),
             ("state", HEAD + size_of::<State>(), 128),
-            ("entry", size_of::<(String, StreamConsumer)>(), 48),
+            ("entry", size_of::<(Box<str>, StreamConsumer)>(), 40),
         ];
         for (what, bytes, most) in sizes {
             println!("{what}: {bytes} bytes");
@@ -165,10 +160,10 @@ mod tests {
             .unwrap();
     }
 
-    /// Consumers that no client has used share a state, also after a start from a checkpoint; a consumer that
-    /// changes gets a state of its own.
+    /// Consumers that no client has used share state and configuration, also after a start from a checkpoint;
+    /// a consumer that changes gets its own.
     #[test]
-    fn unused_consumers_share_their_state() {
+    fn unused_consumers_share_their_memory() {
         let mut streams = Streams::new(AccountLimits::NONE);
         let config = json!({"name": "S", "subjects": ["s"]}).to_string();
         apply(&mut streams, 64, Kind::CreateStream, "", &config);
@@ -185,6 +180,13 @@ mod tests {
                 let all = stream.consumers.values();
                 all.map(|consumer| Arc::clone(&consumer.state)).collect()
             };
+            let configs = |streams: &Streams| -> Vec<SharedConfig> {
+                let stream = streams.get(StreamNumber::FIRST).unwrap();
+                let all = stream.consumers.values();
+                all.map(|consumer| consumer.config.clone()).collect()
+            };
+            let all = configs(streams);
+            assert!(all.iter().all(|config| config.is_shared_with(&all[0])));
             let before = states(streams);
             assert!(before.iter().all(|state| Arc::ptr_eq(state, &before[0])));
             let seq = 9_u64.to_le_bytes();
@@ -199,6 +201,17 @@ mod tests {
             let after = states(streams);
             assert_ne!(after[0], before[0]);
             assert_eq!(after[1..], before[1..]);
+            let changed = json!({"config": {"durable_name": "a", "ack_policy": "explicit", "max_deliver": 3}});
+            apply(
+                streams,
+                704,
+                Kind::CreateConsumer,
+                "a",
+                &changed.to_string(),
+            );
+            let all = configs(streams);
+            assert!(!all[0].is_shared_with(&all[1]) && all[1].is_shared_with(&all[2]));
+            assert_eq!(all[0].full("a").max_deliver, 3);
         }
     }
 }

@@ -37,6 +37,7 @@ use super::home::Home;
 use super::intake::Progress;
 use super::outcome::Effect;
 use super::placement::Moving;
+use super::shared::SharedConfig;
 use super::single::{Stream, counted_bytes};
 use super::wire::{Reader, put_bytes, put_u32, put_u64};
 use super::wire::{RestoreError, SEQ_MAX};
@@ -771,7 +772,7 @@ impl StreamConsumer {
     pub(super) fn put(&self, name: &str, state: &[u8], out: &mut Vec<u8>) {
         put_bytes(out, name.as_bytes());
         put_u64(out, self.created_us);
-        let config = serde_json::to_vec(&*self.config);
+        let config = serde_json::to_vec(&self.config.full(name));
         put_bytes(out, &config.expect("a configuration is plain data"));
         put_bytes(out, state);
     }
@@ -788,7 +789,7 @@ impl StreamConsumer {
         let config = serde_json::from_slice(from.bytes()?)?;
         let state = state(&config, from.bytes()?)?;
         let consumer = Self {
-            config: Arc::new(config),
+            config: SharedConfig::new(&name, config),
             created_us,
             state: Arc::new(state),
         };

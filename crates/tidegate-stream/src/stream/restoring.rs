@@ -24,6 +24,7 @@ use super::consumers::StreamConsumer;
 use super::headers::{Asked, Ttl};
 use super::moving::Transit;
 use super::outcome::Effect;
+use super::shared::SharedConfig;
 use super::single::{Stream, counted_bytes, lifetime};
 use super::wire::{Reader, RestoreError, SEQ_MAX, put_u32, put_u64};
 use crate::consumer::restored::Progress;
@@ -126,7 +127,7 @@ impl RestorePart {
         let state = State::restored(progress, &config);
         self.bytes += 1024 + state.pending().len() * 16;
         let consumer = StreamConsumer {
-            config: Arc::new(*config),
+            config: SharedConfig::new(&name, *config),
             created_us,
             state: Arc::new(state),
         };

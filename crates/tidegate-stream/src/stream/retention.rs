@@ -17,6 +17,7 @@
 //! settled messages.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tidegate_nats::subject;
@@ -66,18 +67,29 @@ impl Stream {
     /// filters up to date.
     pub(super) fn put_consumer(&mut self, name: &str, mut consumer: StreamConsumer) {
         self.take_consumer(name);
-        // A stream may have a hundred thousand consumers that clients have not used yet, and most of them
-        // begin in the same state. So a consumer shares the state of another one until it changes.
-        if consumer.state.is_at_rest()
-            && let Some(other) = self.consumers.values().next_back()
-            && other.state == consumer.state
-        {
-            consumer.state = Arc::clone(&other.state);
-        }
+        self.share_memory(name, &mut consumer);
         if self.keeps_for_consumers() {
-            self.wanted.add(name, &consumer.config);
+            self.wanted.add(name, consumer.config.nameless());
         }
-        self.consumers.insert(name.to_owned(), consumer);
+        self.consumers.insert(name.into(), consumer);
+    }
+
+    /// Lets a consumer that is not in the stream yet share its configuration, and its state until it changes,
+    /// with other consumers. A stream may have a hundred thousand consumers that clients have not used yet:
+    /// most of them have the same settings, and begin in the same state. Programs give the consumers that
+    /// they make alike names alike, so the neighbours in the order of names are the likeliest to be equal.
+    fn share_memory(&self, name: &str, consumer: &mut StreamConsumer) {
+        let before = (Bound::Unbounded, Bound::Excluded(name));
+        let after = (Bound::Excluded(name), Bound::Unbounded);
+        let before = self.consumers.range::<str, _>(before).next_back();
+        let after = self.consumers.range::<str, _>(after).next();
+        let last = self.consumers.last_key_value();
+        for (_, other) in before.into_iter().chain(after).chain(last) {
+            consumer.config.share(&other.config);
+            if consumer.state.is_at_rest() && other.state == consumer.state {
+                consumer.state = Arc::clone(&other.state);
+            }
+        }
     }
 
     /// Takes a consumer out of the stream, if the stream has a consumer with this name, and keeps the index
@@ -85,9 +97,9 @@ impl Stream {
     pub(super) fn take_consumer(&mut self, name: &str) -> Option<(String, StreamConsumer)> {
         let (name, consumer) = self.consumers.remove_entry(name)?;
         if self.keeps_for_consumers() {
-            self.wanted.remove(&name, &consumer.config);
+            self.wanted.remove(&name, consumer.config.nameless());
         }
-        Some((name, consumer))
+        Some((name.into(), consumer))
     }
 
     /// Renews the index of the consumers' filters, after a change of the retention or of all consumers. The
@@ -100,7 +112,7 @@ impl Stream {
         let mut wanted = Wanted::default();
         if self.keeps_for_consumers() {
             for (name, consumer) in &self.consumers {
-                wanted.add(name, &consumer.config);
+                wanted.add(name, consumer.config.nameless());
             }
         }
         wanted
@@ -241,14 +253,14 @@ impl Stream {
 /// search before found.
 fn needs(
     wanted: &Wanted,
-    consumers: &BTreeMap<String, StreamConsumer>,
+    consumers: &BTreeMap<Box<str>, StreamConsumer>,
     last: &mut Option<String>,
     seq: StreamSeq,
     subject: &[u8],
 ) -> bool {
     let needs = |name: &str| consumers.get(name).is_some_and(|c| c.state.needs(seq));
     let passes = |name: &str| {
-        let config = consumers.get(name).map(|c| &c.config);
+        let config = consumers.get(name).map(|c| c.config.nameless());
         config.is_some_and(|config| {
             let unfiltered = config.filters().next().is_none();
             unfiltered

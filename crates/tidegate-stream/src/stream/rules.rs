@@ -177,7 +177,7 @@ pub fn check_consumers(stream: &Stream, new: &StreamConfig) -> Result<(), ApiErr
     let (old, limits) = (&stream.config().consumer_limits, &new.consumer_limits);
     let lowers = |old: i64, new: i64, has: i64| new > 0 && new != old && has > new;
     let exceeds = |c: &StreamConsumer| {
-        let c = c.config();
+        let c = c.config().nameless();
         let (threshold, pending) = (limits.inactive_threshold, limits.max_ack_pending);
         lowers(old.inactive_threshold, threshold, c.inactive_threshold)
             || lowers(old.max_ack_pending, pending, c.max_ack_pending)

@@ -72,7 +72,7 @@ pub struct Stream {
     /// The id of the message that the stream stored last; empty if that message has no id. A publisher can
     /// make its message depend on this id.
     pub(super) last_msg_id: Vec<u8>,
-    pub(super) consumers: BTreeMap<String, StreamConsumer>,
+    pub(super) consumers: BTreeMap<Box<str>, StreamConsumer>,
     /// The consumers by filter, if the stream keeps messages for its consumers. By this index the stream
     /// finds the consumers that need a message.
     pub(super) wanted: Wanted,
@@ -417,7 +417,7 @@ impl Stream {
 
     /// Iterates over the stream's consumers in the order of their names, which all nodes share.
     pub fn consumers(&self) -> impl Iterator<Item = (&str, &StreamConsumer)> {
-        self.consumers.iter().map(|(name, c)| (name.as_str(), c))
+        self.consumers.iter().map(|(name, c)| (&**name, c))
     }
 
     /// Iterates over the names of the stream's consumers in order: the names after `name`, or all. So a
@@ -428,7 +428,7 @@ impl Stream {
     ) -> impl Iterator<Item = &'a str> + use<'a> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
         let after = self.consumers.range::<str, _>((from, Bound::Unbounded));
-        after.map(|(name, _)| name.as_str())
+        after.map(|(name, _)| &**name)
     }
 
     /// Returns the stream's consumer with this name, and the name as the stream keeps it, which lives as long

@@ -109,7 +109,7 @@ pub(super) struct Part {
     blocks: VecDeque<Arc<Block>>,
     tail: Block,
     ids: Ids,
-    consumers: Vec<(String, StreamConsumer)>,
+    consumers: Vec<(Box<str>, StreamConsumer)>,
     in_memory: bool,
 }
 
@@ -281,7 +281,7 @@ impl Part {
 }
 
 fn is_acked_by_flow(consumer: &StreamConsumer) -> bool {
-    consumer.config.ack_policy == AckPolicy::FlowControl
+    consumer.config.nameless().ack_policy == AckPolicy::FlowControl
 }
 
 fn decode_index(

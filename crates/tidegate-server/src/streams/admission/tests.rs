@@ -224,7 +224,8 @@ impl World {
             for served in names.filter_map(|name| streams.served(0, stream, name)) {
                 let config = serde_json::to_value(served.config()).unwrap();
                 if served.live().is_none_or(|live| live.logged) {
-                    let known = stream.consumer(served.name()).map(|c| c.config());
+                    let known = stream.consumer(served.name());
+                    let known = known.map(|c| c.config().full(served.name()));
                     assert_eq!(known, Some(served.config()), "as the log has it");
                 }
                 consumers.insert(served.name().to_owned(), config);

@@ -7,17 +7,16 @@
 //! ([`super::tapping`]).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::consumer::without_payload;
-use tidegate_stream::schema::config::{ConsumerConfig, Retention, StreamSource};
+use tidegate_stream::schema::config::{Retention, StreamSource};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::stream::{Filter, Origin, Place, Progress, Row, Stream, Transit};
+use tidegate_stream::stream::{Filter, Origin, Place, Progress, Row, SharedConfig, Stream, Transit};
 
 use super::parcel::Parcel;
 use super::tapping::Tap;
@@ -79,7 +78,7 @@ struct Waiting {
     parcel: Parcel,
     /// The configuration of the consumer that the request names, at the last look. If a client changes it,
     /// the leader gathers the messages again, because the filter may have changed.
-    tapped: Option<Arc<ConsumerConfig>>,
+    tapped: Option<SharedConfig>,
 }
 
 impl Giving {
@@ -150,9 +149,9 @@ impl Waiting {
         wanted: &mut Vec<Place>,
     ) -> Found {
         if let Some(tap) = tap
-            && !tap.has_config(self.tapped.as_ref())
+            && self.tapped.as_ref() != Some(tap.config())
         {
-            self.tapped = Some(tap.config());
+            self.tapped = Some(tap.config().clone());
             (self.filter, self.at) = (tap.filter(), None);
             self.parcel = Parcel::default();
         }

@@ -181,7 +181,7 @@ impl JetStream {
             }
             let holders = stream.consumers_after(Some(HOLDER_PREFIX));
             for name in holders.take_while(|name| name.starts_with(HOLDER_PREFIX)) {
-                let config = stream.consumer(name).map(|c| c.config());
+                let config = stream.consumer(name).map(|c| c.config().nameless());
                 let at = config.and_then(|config| config.metadata.get(DIRECTORY)?.parse().ok());
                 if at.is_none_or(|at: u64| at <= index) && takes(name).is_none() {
                     gone.push((stream.id(), stream.in_memory(), name.to_owned()));

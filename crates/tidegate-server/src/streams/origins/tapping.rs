@@ -9,16 +9,15 @@
 //! never removes a message that the other stream lacks, and a crash or a change of leaders repeats none.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::consumer::Start;
-use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig, OriginConsumer};
+use tidegate_stream::schema::config::{AckPolicy, OriginConsumer};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::stream::{Filter, Stream, Streams, consumer_filter};
+use tidegate_stream::stream::{Filter, SharedConfig, Stream, Streams, consumer_filter};
 
 use super::giving::{ANSWER_MESSAGES, REQUESTS_MAX};
 use crate::streams::JetStream;
@@ -87,7 +86,7 @@ impl Taps {
 /// The messages of a consumer that another stream takes in.
 #[derive(Debug)]
 pub(super) struct Tap {
-    config: Arc<ConsumerConfig>,
+    config: SharedConfig,
     /// The number up to which the log has every message of the consumer as acknowledged.
     floor: StreamSeq,
     start: Start,
@@ -95,19 +94,14 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    /// Returns whether this is the consumer's configuration, as no client has changed it meanwhile.
-    pub(super) fn has_config(&self, config: Option<&Arc<ConsumerConfig>>) -> bool {
-        config.is_some_and(|config| Arc::ptr_eq(config, &self.config))
-    }
-
     /// Returns the consumer's configuration, by which a later look notices a change.
-    pub(super) fn config(&self) -> Arc<ConsumerConfig> {
-        Arc::clone(&self.config)
+    pub(super) const fn config(&self) -> &SharedConfig {
+        &self.config
     }
 
     /// Returns the filter of the messages that the consumer delivers.
     pub(super) fn filter(&self) -> Filter {
-        consumer_filter(&self.config)
+        consumer_filter(self.config.nameless())
     }
 
     /// Returns the number from which the stream takes in messages, if its own progress lets it begin at
@@ -118,7 +112,7 @@ impl Tap {
 
     /// Returns the most messages that one answer may have: none while the consumer is paused.
     pub(super) fn answer_max(&self) -> usize {
-        let pending = usize::try_from(self.config.max_ack_pending);
+        let pending = usize::try_from(self.config.nameless().max_ack_pending);
         match self.is_paused {
             true => 0,
             false => pending.unwrap_or(ANSWER_MESSAGES).clamp(1, ANSWER_MESSAGES),
@@ -136,7 +130,7 @@ impl Tap {
 
     /// Returns whether the consumer delivers messages without their payloads.
     pub(super) fn is_headers_only(&self) -> bool {
-        self.config.headers_only
+        self.config.nameless().headers_only
     }
 }
 
@@ -165,7 +159,8 @@ impl JetStream {
         let origin = self.streams.get(own).ok_or(ApiError::STREAM_NOT_FOUND)?;
         let known = origin.consumer(name);
         let known = known.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
-        let config = known.shared_config();
+        let shared = known.config().clone();
+        let config = shared.nameless();
         if config.ack_policy != AckPolicy::FlowControl {
             return Err(match request.is_mirror {
                 true => ApiError::MIRROR_CONSUMER_NEEDS_FLOW_ACKS,
@@ -184,7 +179,7 @@ impl JetStream {
             is_paused: config
                 .pause_until
                 .is_some_and(|at| at.as_micros_up() > wall_us),
-            config,
+            config: shared,
         };
         let created_us = origin.created_us();
         match (self.group, cx.around.streams_of(ALL)) {
@@ -228,6 +223,8 @@ impl JetStream {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_stream::schema::config::ConsumerConfig;
+
     use super::*;
 
     #[test]
@@ -257,10 +254,13 @@ mod tests {
     #[test]
     fn the_consumer_chooses_the_messages() {
         let tap = |max_ack_pending, is_paused| Tap {
-            config: Arc::new(ConsumerConfig {
-                max_ack_pending,
-                ..ConsumerConfig::default()
-            }),
+            config: SharedConfig::new(
+                "C",
+                ConsumerConfig {
+                    max_ack_pending,
+                    ..ConsumerConfig::default()
+                },
+            ),
             floor: StreamSeq::new(7),
             start: Start::At(StreamSeq::new(3)),
             is_paused,

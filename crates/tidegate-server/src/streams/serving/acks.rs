@@ -35,7 +35,7 @@ impl JetStream {
         let reply = message.reply.unwrap_or_default();
         let taken = self.with_consumer(cx, now, key, |live, voice| {
             if matches!(
-                live.config.ack_policy,
+                live.config.nameless().ack_policy,
                 AckPolicy::None | AckPolicy::FlowControl
             ) {
                 return Taken::No;

@@ -7,15 +7,13 @@
 //! consumers that no client uses cost only their state in the log, and a new leader takes them up without
 //! work. A consumer does not fall asleep again.
 
-use std::sync::Arc;
-
 use tidegate::Time;
 use tidegate_stream::api::answer::{self, Page};
 use tidegate_stream::api::view::{ConsumerCounts, ConsumerView};
 use tidegate_stream::consumer::{Position, Source as _, State};
 use tidegate_stream::schema::config::{ConsumerConfig, ReplayPolicy};
 use tidegate_stream::schema::number::StreamNumber;
-use tidegate_stream::stream::{Stream, StreamConsumer, Transit, consumer_filter};
+use tidegate_stream::stream::{SharedConfig, Stream, StreamConsumer, Transit, consumer_filter};
 
 use super::Key;
 use super::live::{Live, LiveAt, Seen, Unread};
@@ -26,7 +24,8 @@ use crate::streams::reads::Held;
 /// need not keep a live part. A consumer with filters stays awake and counts its messages as they come: while
 /// it slept, each answer that shows the count would search the stream, and a list of consumers holds 256
 /// counts.
-pub(super) fn may_sleep(config: &ConsumerConfig, state: &State) -> bool {
+pub(super) fn may_sleep(config: &SharedConfig, state: &State) -> bool {
+    let config = config.nameless();
     let filtered = !config.filter_subject.is_empty() || !config.filter_subjects.is_empty();
     !filtered
         && config.deliver_subject.is_empty()
@@ -60,15 +59,6 @@ impl<'a> Served<'a> {
         }
     }
 
-    /// Returns the configuration of the consumer, for an answer or a comparison. If the log keeps the
-    /// consumer, the group's state shares the memory of the configuration.
-    pub(crate) fn shared_config(&self) -> Arc<ConsumerConfig> {
-        match self {
-            Self::Live(LiveAt(live, _)) => Arc::clone(&live.config),
-            Self::Asleep(asleep) => asleep.known.shared_config(),
-        }
-    }
-
     /// Returns whether every change of the consumer must go through the log, because the log keeps the
     /// consumer or will keep it.
     pub(crate) fn is_told(&self) -> bool {
@@ -84,10 +74,10 @@ impl ConsumerView for Served<'_> {
         }
     }
 
-    fn config(&self) -> &ConsumerConfig {
+    fn config(&self) -> ConsumerConfig {
         match self {
             Self::Live(live) => live.config(),
-            Self::Asleep(asleep) => asleep.known.config(),
+            Self::Asleep(asleep) => asleep.known.config().full(asleep.name),
         }
     }
 
@@ -103,7 +93,7 @@ impl ConsumerView for Served<'_> {
             Self::Live(live) => return live.counts(),
             Self::Asleep(asleep) => asleep,
         };
-        let mut filter = consumer_filter(asleep.known.config());
+        let mut filter = consumer_filter(asleep.known.config().nameless());
         let mut source = Seen {
             stream: asleep.stream,
             filter: &mut filter,

@@ -3,20 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
-use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate_nats::subject::{contains, tokens};
 use tidegate_raft::store::Space;
-use tidegate_stream::consumer::rules::yields_deltas;
 use tidegate_stream::consumer::{Consumer, Ending, Identity, Progress, Record, State};
-use tidegate_stream::schema::config::{ConsumerConfig, Retention};
+use tidegate_stream::schema::config::Retention;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::stream::{Command, Effect, HOLDER_PREFIX, Kind, Transit, consumer_filter};
+use tidegate_stream::stream::{
+    Command, Effect, HOLDER_PREFIX, Kind, SharedConfig, Transit, consumer_filter,
+};
 
 use super::Key;
 use super::asleep::may_sleep;
@@ -317,7 +317,7 @@ impl Consumers {
             }
         }
         if let Some(interest) = self.interests.get_mut(&live.stream) {
-            interest.remove(key, &live.config);
+            interest.remove(key, live.config.nameless());
         }
         if !self.names.contains_key(&live.stream) {
             self.interests.remove(&live.stream);
@@ -325,7 +325,7 @@ impl Consumers {
         if !live.logged {
             self.count_unlogged(live.stream, false);
         }
-        self.forget_push(&live.config.deliver_subject, key);
+        self.forget_push(&live.config.nameless().deliver_subject, key);
         Some(live)
     }
 
@@ -347,7 +347,7 @@ impl Consumers {
 /// The configuration and the state from which the node begins to serve a consumer.
 pub(crate) struct Known<'a> {
     pub(crate) name: &'a str,
-    pub(crate) config: &'a Arc<ConsumerConfig>,
+    pub(crate) config: &'a SharedConfig,
     pub(crate) created_us: u64,
     pub(crate) state: &'a State,
     /// True if the log keeps the consumer; false if only this node knows the consumer, which then ends with
@@ -373,7 +373,8 @@ impl JetStream {
         } = *known;
         let wall_us = self.wall.tell(now);
         let of = self.streams.get(stream)?;
-        let mut filter = consumer_filter(config);
+        let settings = config.nameless();
+        let mut filter = consumer_filter(settings);
         let identity = Identity {
             stream: of.name(),
             consumer: name,
@@ -386,17 +387,17 @@ impl JetStream {
             held: Held::default(),
             wanted: Vec::new(),
         };
-        let consumer = Consumer::new(wall_us, identity, config, state, &mut source);
+        let consumer = Consumer::new(wall_us, identity, settings, state, &mut source);
         let changed = consumer.awaits_unwanted(&mut source);
         let all = &mut self.consumers;
         let key = all.next;
         all.next += 1;
         let interest = all.interests.entry(stream).or_default();
-        interest.add(key, config);
+        interest.add(key, settings);
         if changed {
             interest.add_changed(key);
         }
-        all.note_push(&config.deliver_subject, key);
+        all.note_push(&settings.deliver_subject, key);
         if !logged {
             all.count_unlogged(stream, true);
         }
@@ -410,7 +411,7 @@ impl JetStream {
                 consumer,
                 stream,
                 name: name.into(),
-                config: Arc::clone(config),
+                config: config.clone(),
                 created_us,
                 filter,
                 start: state.start(),
@@ -602,7 +603,7 @@ impl JetStream {
             let Some(live) = self.consumers.live.get_mut(&key) else {
                 continue;
             };
-            if !keeps || (live.logged && yields_deltas(&live.config, Retention::Limits)) {
+            if !keeps || (live.logged && live.config.yields_deltas(Retention::Limits)) {
                 live.consumer.set_lists_settled(keeps);
                 continue;
             }
@@ -687,7 +688,7 @@ impl JetStream {
             return None;
         }
         let known = self.streams.get(stream)?.consumer(name)?;
-        let (config, created_us) = (known.shared_config(), known.created_us());
+        let (config, created_us) = (known.config().clone(), known.created_us());
         let state = known.state().clone();
         let known = Known {
             name,
@@ -707,22 +708,18 @@ impl JetStream {
             }
             return None;
         };
-        let config = self.streams.get(stream)?.consumer(name)?.shared_config();
+        let config = self.streams.get(stream)?.consumer(name)?.config().clone();
         self.reconfigure(now, key, &config)
     }
 
     /// Applies a changed configuration to a consumer that this node serves, and to its filter and indexes, so
     /// that the consumer delivers by the new configuration.
-    pub(crate) fn reconfigure(
-        &mut self,
-        now: Time,
-        key: Key,
-        config: &Arc<ConsumerConfig>,
-    ) -> Option<()> {
+    pub(crate) fn reconfigure(&mut self, now: Time, key: Key, config: &SharedConfig) -> Option<()> {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key)?;
         let of = self.streams.get(live.stream)?;
-        let old = std::mem::replace(&mut live.config, Arc::clone(config));
+        let old = std::mem::replace(&mut live.config, config.clone());
+        let (old, config) = (old.nameless(), config.nameless());
         live.filter = consumer_filter(config);
         let mut source = Seen {
             stream: of,
@@ -732,10 +729,10 @@ impl JetStream {
             wanted: Vec::new(),
         };
         live.consumer.handle_update(wall_us, config, &mut source);
-        if !same_filters(&old, config)
+        if !same_filters(old, config)
             && let Some(interest) = self.consumers.interests.get_mut(&live.stream)
         {
-            interest.remove(key, &old);
+            interest.remove(key, old);
             interest.add(key, config);
             interest.add_changed(key);
         }
@@ -951,9 +948,9 @@ impl JetStream {
 
 /// Returns the content that a consumer's deltas have: nothing, the consumer's state, or the messages that it
 /// has settled. The stream's retention decides which of them the log needs.
-fn record(logged: bool, config: &ConsumerConfig, retention: Retention) -> Record {
+fn record(logged: bool, config: &SharedConfig, retention: Retention) -> Record {
     match retention {
-        _ if !logged || !yields_deltas(config, retention) => Record::None,
+        _ if !logged || !config.yields_deltas(retention) => Record::None,
         Retention::Limits => Record::State,
         Retention::Interest | Retention::WorkQueue => Record::Settled,
     }

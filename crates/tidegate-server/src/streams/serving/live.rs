@@ -1,8 +1,6 @@
 //! Keeps the live part of a consumer on the node that serves it: the consumer's deliveries and configuration,
 //! and the view that the consumer has of its stream.
 
-use std::sync::Arc;
-
 use tidegate::Time;
 use tidegate_raft::store::{self, Peeked};
 use tidegate_stream::api::answer;
@@ -12,7 +10,7 @@ use tidegate_stream::schema::config::ConsumerConfig;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::schema::timestamp::Timestamp;
-use tidegate_stream::stream::{Filter, Place, Stream};
+use tidegate_stream::stream::{Filter, Place, SharedConfig, Stream};
 
 use super::resets::Resets;
 use crate::streams::Messages;
@@ -31,7 +29,7 @@ pub(crate) struct Live {
     pub(super) name: Box<str>,
     /// The consumer's configuration. If the log keeps the consumer, the group's state shares the
     /// configuration's memory, to save space.
-    pub(crate) config: Arc<ConsumerConfig>,
+    pub(crate) config: SharedConfig,
     pub(super) created_us: u64,
     pub(crate) filter: Filter,
     /// The message with which the consumer started. If the leader adds the consumer to the log, it writes
@@ -90,7 +88,8 @@ impl Live {
     /// Returns whether a change to this configuration would take the messages away from a client that listens
     /// to the consumer's present deliver subject. The leader refuses such a change.
     pub(crate) fn is_taken_from(&self, cx: &mut Context<'_>, config: &ConsumerConfig) -> bool {
-        let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
+        let own = self.config.nameless();
+        let (to, group) = (&own.deliver_subject, &own.deliver_group);
         let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
         !to.is_empty()
             && *to != config.deliver_subject
@@ -107,8 +106,8 @@ impl ConsumerView for LiveAt<'_> {
         &self.0.name
     }
 
-    fn config(&self) -> &ConsumerConfig {
-        &self.0.config
+    fn config(&self) -> ConsumerConfig {
+        self.0.config.full(&self.0.name)
     }
 
     fn created_us(&self) -> u64 {

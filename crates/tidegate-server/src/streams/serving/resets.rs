@@ -130,8 +130,9 @@ impl JetStream {
         let id = live.stream();
         let of = self.streams.get(id)?;
         let floor = live.consumer.info(wall_us).ack_floor;
-        let mut view = StreamView::new(of, &live.config);
-        let seq = match reset_to(&live.config, floor, asked, &mut view) {
+        let config = live.config.nameless();
+        let mut view = StreamView::new(of, config);
+        let seq = match reset_to(config, floor, asked, &mut view) {
             Ok(seq) => seq,
             Err(error) => return self.conclude_reset(cx, now, key, Err(error)),
         };

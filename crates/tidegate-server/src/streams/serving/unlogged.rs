@@ -12,9 +12,8 @@
 //! message is not the expected one, and creates another consumer from its own position.
 
 use tidegate::Time;
-use tidegate_stream::consumer::rules::is_logged;
-use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig, Retention};
-use tidegate_stream::stream::{Command, ConsumerRequest, Kind, Outcome};
+use tidegate_stream::schema::config::{AckPolicy, Retention};
+use tidegate_stream::stream::{Command, ConsumerRequest, Kind, Outcome, SharedConfig};
 
 use super::Key;
 use super::live::Live;
@@ -37,13 +36,14 @@ const AGAIN_US: u64 = 5_000_000;
 ///
 /// Clients of ordered consumers check the numbers. Their consumers push messages, expect no acknowledgements,
 /// send heartbeats, use flow control and deliver no message twice.
-pub(crate) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
+pub(crate) fn lasts_us(shared: &SharedConfig, now_us: u64) -> Option<u64> {
+    let config = shared.nameless();
     let watched = !config.deliver_subject.is_empty()
         && config.ack_policy == AckPolicy::None
         && config.idle_heartbeat > 0
         && config.flow_control
         && config.max_deliver == 1;
-    (watched && !is_logged(config, Retention::Limits)).then(|| now_us.saturating_add(LASTING_US))
+    (watched && !shared.is_logged(Retention::Limits)).then(|| now_us.saturating_add(LASTING_US))
 }
 
 impl JetStream {
@@ -52,7 +52,7 @@ impl JetStream {
     pub(crate) fn propose_lasting(&mut self, now: Time, key: Key) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         let request = ConsumerRequest {
-            config: ConsumerConfig::clone(&live.config),
+            config: live.config.full(live.name()),
             action: "create".into(),
             start: Some(live.start),
         };

@@ -198,8 +198,8 @@ impl ConsumerView for Follower {
         self.0
     }
 
-    fn config(&self) -> &ConsumerConfig {
-        &self.1
+    fn config(&self) -> ConsumerConfig {
+        self.1.clone()
     }
 
     fn created_us(&self) -> u64 {

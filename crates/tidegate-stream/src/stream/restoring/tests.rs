@@ -191,7 +191,10 @@ fn a_stream_comes_back_with_its_numbers_and_times() {
     assert_eq!(seqs.collect::<Vec<_>>(), [6, 7, 9, 11, 12]);
     let consumer = stream.consumer("C").unwrap();
     assert_eq!(
-        (consumer.created_us(), consumer.config().num_replicas),
+        (
+            consumer.created_us(),
+            consumer.config().nameless().num_replicas
+        ),
         (17, 0)
     );
     let pending = consumer.state().pending().first().unwrap();

@@ -435,7 +435,7 @@ impl Streams {
             stream: id,
             name: stream.config.name,
             messages,
-            consumers: stream.consumers.into_keys().collect(),
+            consumers: stream.consumers.into_keys().map(String::from).collect(),
         });
         Ok(Outcome::Deleted { stream: id })
     }
