@@ -503,10 +503,13 @@ impl Consumer {
         }
     }
 
-    /// Handles the removal of many messages from the stream: counts the remaining messages. The caller calls
-    /// this once, because one [`Consumer::handle_removed`] for each removed message takes longer.
-    pub fn handle_purged(&mut self, now: u64, source: &mut impl Source) {
-        self.count_ahead(source);
+    /// Handles the removal of many messages from the stream, of which `last` has the highest number: counts
+    /// the remaining messages if the consumer has not passed all removed ones. The caller calls this once,
+    /// because one [`Consumer::handle_removed`] for each removed message takes longer.
+    pub fn handle_purged(&mut self, now: u64, last: StreamSeq, source: &mut impl Source) {
+        if last >= self.cursor {
+            self.count_ahead(source);
+        }
         self.skip.handle_purged();
         self.drop_missing(now, source);
     }

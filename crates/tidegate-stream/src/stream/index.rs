@@ -470,6 +470,14 @@ impl Bulk {
         !self.names.is_empty()
     }
 
+    /// Returns the highest number of a removed message, so that consumers beyond it need not look at their
+    /// messages again; `None` if the list is empty. The caller asks before it takes parts.
+    #[must_use]
+    pub fn last(&self) -> Option<StreamSeq> {
+        let (block, mask) = self.blocks.last()?;
+        Some(block.seq(mask.prev(LEN - 1)?))
+    }
+
     /// Returns the number of removed messages in this collection, which a purge reports to the client.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -567,7 +567,10 @@ impl JetStream {
     fn count_anew(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             match effect {
-                Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
+                Effect::Purged { stream, messages } => {
+                    let last = messages.last().unwrap_or(StreamSeq::MAX);
+                    self.tell_purged(now, *stream, last);
+                }
                 // A later command of the entry may have deleted the stream or the consumer. The node then
                 // finds nothing to serve, which is no error.
                 Effect::StreamFilled { stream } | Effect::StreamThawed { stream }
@@ -622,7 +625,7 @@ impl JetStream {
         }
     }
 
-    fn tell_purged(&mut self, now: Time, stream: StreamNumber) {
+    fn tell_purged(&mut self, now: Time, stream: StreamNumber, last: StreamSeq) {
         let wall_us = self.wall.tell(now);
         for key in self.consumers.keys_of(stream) {
             let (Some(live), Some(of)) =
@@ -637,7 +640,7 @@ impl JetStream {
                 held: Held::default(),
                 wanted: Vec::new(),
             };
-            live.consumer.handle_purged(wall_us, &mut source);
+            live.consumer.handle_purged(wall_us, last, &mut source);
             self.consumers.wake(key);
         }
     }

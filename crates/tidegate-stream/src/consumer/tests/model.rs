@@ -189,7 +189,8 @@ impl World {
                 self.stream.messages.retain(|seq, _| *seq > up_to);
                 self.known.ahead.retain(|seq| *seq > up_to);
                 self.known.settle(|ended| ended <= up_to);
-                self.consumer.handle_purged(self.now, &mut self.stream);
+                self.consumer
+                    .handle_purged(self.now, up_to, &mut self.stream);
             }
             18..=20 => self.take_delta(x.is_multiple_of(2)),
             21 | 22 => self.make_durable(),

@@ -86,7 +86,8 @@ impl World {
             Change::Purge(at) => {
                 let last = self.stream.messages.keys().nth(at).copied();
                 self.stream.messages.retain(|seq, _| Some(*seq) > last);
-                self.consumer.handle_purged(NOW, &mut self.stream);
+                let last = last.unwrap_or_default();
+                self.consumer.handle_purged(NOW, last, &mut self.stream);
             }
             Change::Pull => {
                 let body = br#"{"batch":1,"no_wait":true}"#;

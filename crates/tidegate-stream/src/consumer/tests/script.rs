@@ -240,7 +240,7 @@ impl Script {
 
     fn purge(&mut self, up_to: StreamSeq) {
         self.stream.messages.retain(|seq, _| *seq > up_to);
-        self.with(|c, s, now| c.handle_purged(now, &mut s.stream));
+        self.with(|c, s, now| c.handle_purged(now, up_to, &mut s.stream));
     }
 
     /// Acknowledges a message, which the transcript writes as `message reply payload`, with `-` for no reply
