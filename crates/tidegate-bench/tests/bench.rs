@@ -818,6 +818,7 @@ fn many_things_are_made_and_survive_a_kill_and_a_stop() {
         }
         assert!(ours["bytes_each"].is_f64() && ours["idle_cpu_percent"].is_f64());
         assert_eq!(ours["consumer_ms"].is_f64(), cell == "subjects-1m");
+        assert_eq!(ours["last_consumer_ms"].is_f64(), cell == "subjects-1m");
         // The note must not report a loss. It may report that the server did not come to rest on a busy
         // machine.
         let note = ours["note"].as_str().unwrap_or_default();
@@ -827,6 +828,48 @@ fn many_things_are_made_and_survive_a_kill_and_a_stop() {
         // The bench has removed the servers' files.
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
+}
+
+#[test]
+fn many_makes_streams_on_a_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let args = ["--cluster", "--only", "r3", "--scale", "0.002"];
+    let document = document(&many(directory.path(), &args));
+    let [ours] = rows(&document) else {
+        panic!("{document}");
+    };
+    assert_eq!(
+        (&ours["case"], &ours["made"]),
+        (&"streams-20k-r3".into(), &40.0.into())
+    );
+    for key in [
+        "ops_per_s",
+        "rss_mb",
+        "start_after_kill_ms",
+        "start_after_stop_ms",
+    ] {
+        assert!(ours[key].as_f64().unwrap() > 0.0, "{key}: {ours}");
+    }
+    let note = ours["note"].as_str().unwrap_or_default();
+    assert!(!note.contains("made"), "{ours}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn many_makes_and_deletes_streams_in_a_loop() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = many(directory.path(), &["--churn", "1"]);
+    let document = document(&output);
+    let rows = rows(&document);
+    assert_eq!(rows.len(), 10, "{document}");
+    for row in rows {
+        assert!(row["rss_mb"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["log_mb"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(rows[9]["streams"].as_f64().unwrap() > 0.0);
+    let table = many(directory.path(), &["--churn", "1", "--peers"]);
+    assert_eq!(table.status.code(), Some(2));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use clap::{Args, value_parser};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -35,6 +36,63 @@ pub(crate) struct CostsArgs {
 /// The measured works for the simulation, each with its cost in picoseconds.
 type Table = Vec<(&'static str, u64)>;
 
+/// All works of the event loop, in the order of the table.
+const WORKS: [&str; 35] = [
+    "Turn",
+    "Event",
+    "Accept",
+    "Close",
+    "Read",
+    "ReadByte",
+    "Write",
+    "WriteByte",
+    "Operation",
+    "Publish",
+    "Copy",
+    "CopyByte",
+    "Subscribe",
+    "Unsubscribe",
+    "Frame",
+    "RaftMessage",
+    "Propose",
+    "Entry",
+    "EntryByte",
+    "Remove",
+    "Reclaim",
+    "Free",
+    "Foresee",
+    "Subject",
+    "Search",
+    "TakeUp",
+    "Deliver",
+    "Describe",
+    "List",
+    "Look",
+    "Tick",
+    "TlsHello",
+    "TlsFinish",
+    "Password",
+    "Page",
+];
+
+/// Returns the measured works in the order of the table, so that a new table differs from the last one only
+/// in its numbers.
+///
+/// # Errors
+///
+/// A work is missing, or the simulation does not know a work.
+fn in_order(measured: &Table) -> anyhow::Result<Table> {
+    let cost = |work: &'static str| {
+        let found = measured.iter().find(|(name, _)| *name == work);
+        let found = found.with_context(|| format!("the bench does not measure {work}"))?;
+        Ok((work, found.1))
+    };
+    let table: Table = WORKS.into_iter().map(cost).collect::<anyhow::Result<_>>()?;
+    let unknown = measured.iter().find(|(name, _)| !WORKS.contains(name));
+    ensure!(unknown.is_none(), "no work of the simulation: {unknown:?}");
+    Ok(table)
+}
+
 /// Measures all works of the event loop, and prints the table for the simulation.
 pub(crate) fn run(args: &CostsArgs) -> anyhow::Result<ExitCode> {
     let rounds = args.rounds as usize;
@@ -43,6 +101,7 @@ pub(crate) fn run(args: &CostsArgs) -> anyhow::Result<ExitCode> {
     table.extend(groups::measure(rounds)?);
     table.extend(consumers::measure(rounds));
     table.extend(keys::measure(rounds)?);
+    let table = in_order(&table)?;
     let mut out = std::io::stdout().lock();
     let mut document = Document::new("costs");
     if args.json {
@@ -98,4 +157,32 @@ fn timed(work: impl FnOnce()) -> Duration {
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The works in the table that the simulation reads are those that the bench prints.
+    #[test]
+    fn the_bench_measures_every_work_of_the_simulation() {
+        let table = include_str!("../../../tidegate-server/tests/busy/costs.txt");
+        let lines = table.lines().filter(|line| !line.starts_with('#'));
+        let mut read: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
+        let mut works = WORKS.to_vec();
+        read.sort_unstable();
+        works.sort_unstable();
+        assert_eq!(read, works);
+    }
+
+    #[test]
+    fn a_table_is_complete_and_in_order() {
+        let mut table: Table = WORKS.into_iter().rev().map(|work| (work, 7)).collect();
+        let ordered = in_order(&table).unwrap();
+        assert!(ordered.iter().map(|(work, _)| *work).eq(WORKS));
+        table.push(("Sleep", 1));
+        assert!(in_order(&table).is_err());
+        table.truncate(WORKS.len() - 1);
+        assert!(in_order(&table).is_err());
+    }
 }

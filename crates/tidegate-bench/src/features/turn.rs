@@ -44,6 +44,7 @@ impl Plan {
             directory: self.directory.join("server"),
             nats_server: self.nats_server.clone(),
             patience: self.patience,
+            members: Vec::new(),
         };
         if home.directory.exists() {
             std::fs::remove_dir_all(&home.directory)?;

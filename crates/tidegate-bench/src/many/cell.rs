@@ -8,6 +8,9 @@ use serde_json::json;
 pub(super) const ONE: &str = "ONE";
 /// The number of streams in the cell that makes consumers, over which it spreads the consumers.
 const STREAMS_OF_CONSUMERS: u64 = 1000;
+/// The number of streams in the cell of a cluster, and the number of nodes and of replicas of each stream.
+const STREAMS_OF_CLUSTER: u64 = 20_000;
+const NODES: usize = 3;
 /// The number of groups of a stream's subjects, so that a consumer's filter covers a hundredth of the
 /// subjects.
 const GROUPS: u64 = 100;
@@ -23,20 +26,30 @@ pub(super) enum Thing {
     Subjects,
 }
 
-/// A cell of the bench `many`: very many things of one kind on one server.
+/// A cell of the bench `many`: very many things of one kind on one server, or on one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) name: String,
     pub(super) thing: Thing,
     pub(super) count: u64,
+    /// The number of nodes, and of replicas of each stream.
+    pub(super) nodes: usize,
+}
+
+/// The cells that the user adds to the usual ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct More {
+    /// The number of subjects of a stream that a further cell makes.
+    pub(super) subjects: Option<u64>,
+    /// True for a further cell that makes streams of three replicas on three nodes.
+    pub(super) cluster: bool,
 }
 
 /// A request to the server's API, with which a cell makes one thing, as the request's subject and its body.
 pub(crate) type Request = (String, String);
 
-/// Returns all cells, with their counts multiplied by `scale`. If `subjects` is given, adds a last cell that
-/// makes this many subjects of a stream.
-pub(super) fn cells(scale: f64, subjects: Option<u64>) -> Vec<Cell> {
+/// Returns the usual cells and then those that the user adds, with their counts multiplied by `scale`.
+pub(super) fn cells(scale: f64, more: More) -> Vec<Cell> {
     let streams = Thing::Streams;
     let consumers = Thing::Consumers {
         streams: scaled(STREAMS_OF_CONSUMERS, scale),
@@ -48,13 +61,23 @@ pub(super) fn cells(scale: f64, subjects: Option<u64>) -> Vec<Cell> {
         ("consumers", consumers, 100_000),
         ("subjects", Thing::Subjects, 1_000_000),
     ];
-    all.extend(subjects.map(|count| ("subjects", Thing::Subjects, count)));
+    all.extend(
+        more.subjects
+            .map(|count| ("subjects", Thing::Subjects, count)),
+    );
     let cell = |(kind, thing, count)| Cell {
         name: format!("{kind}-{}", short(count)),
         thing,
         count: scaled(count, scale),
+        nodes: 1,
     };
     let mut all: Vec<_> = all.into_iter().map(cell).collect();
+    all.extend(more.cluster.then(|| Cell {
+        name: format!("streams-{}-r{NODES}", short(STREAMS_OF_CLUSTER)),
+        thing: streams,
+        count: scaled(STREAMS_OF_CLUSTER, scale),
+        nodes: NODES,
+    }));
     // The cell that the flag `--subjects` adds may equal the cell before it. This call removes the second
     // one, so that the bench runs equal cells once.
     all.dedup();
@@ -78,6 +101,12 @@ impl Cell {
     pub(super) fn text(&self) -> String {
         let count = self.count;
         match self.thing {
+            Thing::Streams if self.nodes > 1 => {
+                let nodes = self.nodes;
+                format!(
+                    "{count} streams in files, {nodes} replicas each; the figures are of all {nodes} nodes together"
+                )
+            }
             Thing::Streams => {
                 format!(
                     "{count} streams in files, one replica each, each with a subject of its own"
@@ -105,13 +134,13 @@ impl Cell {
             Thing::Subjects => "many.>".to_owned(),
             Thing::Streams | Thing::Consumers { .. } => format!("many.{n}"),
         };
-        create_stream(&stream(n), &subject)
+        create_stream(&stream(n), &subject, self.nodes)
     }
 
     /// Returns the request that makes thing `n` of the cell: a stream, a consumer or a subject.
     pub(super) fn make(&self, n: u64) -> Request {
         match self.thing {
-            Thing::Streams => create_stream(&stream(n), &format!("many.{n}")),
+            Thing::Streams => create_stream(&stream(n), &format!("many.{n}"), self.nodes),
             Thing::Consumers { streams } => {
                 create_consumer(&stream(n % streams), &format!("C{n}"), None)
             }
@@ -147,12 +176,28 @@ pub(super) const fn filter() -> &'static str {
     "many.7.*"
 }
 
-/// Returns the request that creates a stream with one replica in a file, in the form of the NATS API.
-pub(super) fn create_stream(name: &str, subject: &str) -> Request {
+/// Returns the request that creates a stream in files with this number of replicas, in the form of the NATS
+/// API.
+pub(super) fn create_stream(name: &str, subject: &str, replicas: usize) -> Request {
     let body = json!({
-        "name": name, "subjects": [subject], "storage": "file", "retention": "limits", "num_replicas": 1,
+        "name": name, "subjects": [subject], "storage": "file", "retention": "limits",
+        "num_replicas": replicas,
     });
     (format!("$JS.API.STREAM.CREATE.{name}"), body.to_string())
+}
+
+/// Returns the request that creates a durable pull consumer which begins with the last message of each
+/// subject of a cell that makes subjects.
+pub(super) fn create_last_consumer(stream: &str, name: &str) -> Request {
+    let config = json!({
+        "durable_name": name, "ack_policy": "explicit", "deliver_policy": "last_per_subject",
+        "filter_subject": "many.>",
+    });
+    let body = json!({"stream_name": stream, "config": config});
+    (
+        format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{name}"),
+        body.to_string(),
+    )
 }
 
 /// Returns the request that creates a durable pull consumer, in the form of the NATS API.
@@ -173,7 +218,11 @@ mod tests {
     use super::*;
 
     fn names(scale: f64, subjects: Option<u64>) -> Vec<(String, u64)> {
-        let all = cells(scale, subjects).into_iter();
+        let more = More {
+            subjects,
+            cluster: false,
+        };
+        let all = cells(scale, more).into_iter();
         all.map(|cell| (cell.name, cell.count)).collect()
     }
 
@@ -195,8 +244,24 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_has_a_cell_of_its_own() {
+        let more = More {
+            subjects: None,
+            cluster: true,
+        };
+        let all = cells(0.01, more);
+        let last = &all[all.len() - 1];
+        assert_eq!(
+            (&*last.name, last.count, last.nodes),
+            ("streams-20k-r3", 200, 3)
+        );
+        assert!(last.make(7).1.contains("\"num_replicas\":3"));
+        assert!(all[..all.len() - 1].iter().all(|cell| cell.nodes == 1));
+    }
+
+    #[test]
     fn the_last_stream_exists_even_if_the_cell_ended_early() {
-        let all = cells(1.0, None);
+        let all = cells(1.0, More::default());
         let last = |n: usize, made| all[n].last(made).0;
         assert_eq!(last(0, 7), "MANY-6");
         assert_eq!(last(0, 0), "MANY-0");
@@ -212,7 +277,7 @@ mod tests {
 
     #[test]
     fn consumers_are_spread_over_the_streams() {
-        let cell = &cells(1.0, None)[3];
+        let cell = &cells(1.0, More::default())[3];
         assert_eq!(cell.prepared(), 1000);
         let (subject, body) = cell.make(2001);
         assert_eq!(subject, "$JS.API.CONSUMER.DURABLE.CREATE.MANY-1.C2001");

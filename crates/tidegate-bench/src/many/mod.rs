@@ -6,10 +6,13 @@
 //! the idle server, the wait of a lone publisher beside that on a server with one stream, and the time of a
 //! start after `kill -9` and after `SIGTERM`. The bench and the server share all cores.
 //!
-//! [`cell`], [`figures`] and [`report`] decide and are pure. [`turn`] runs one cell on one server, [`system`]
-//! starts and ends the server, [`requests`] sends the load.
+//! With `--churn` it makes and deletes streams in a loop instead, and shows if memory or files grow.
+//!
+//! [`cell`], [`figures`] and [`report`] decide and are pure. [`turn`] runs one cell on one server, [`churn`]
+//! the loop, [`system`] starts and ends the server, [`requests`] sends the load.
 
 mod cell;
+mod churn;
 mod figures;
 mod report;
 pub(crate) mod requests;
@@ -31,7 +34,7 @@ use crate::options::{factor, seconds};
 use crate::rounds::{Contestant, Failure, Sample, play};
 use crate::stream::Directory;
 use crate::systems::{System, nats_server};
-use cell::{Cell, cells};
+use cell::{Cell, More, cells};
 use turn::{Outcome, Plan};
 
 /// The arguments with which the user runs `tidegate-bench many`.
@@ -61,6 +64,15 @@ pub(crate) struct ManyArgs {
     /// Add a cell of one stream with this many subjects, to measure more subjects than the other cells have.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=100_000_000))]
     subjects: Option<u64>,
+    /// Add a cell of 20,000 streams of three replicas on a cluster of three nodes of this machine, to measure
+    /// how fast a cluster makes them and when it serves them after a start. Only our server takes part.
+    #[arg(long)]
+    cluster: bool,
+    /// Make and delete streams with messages and consumers in a loop for this many seconds, instead of the
+    /// cells, and print the server's memory and the space of its files at each tenth of the time, to find
+    /// growth. The exit code is 1 if one of them grows in the second half.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["peers", "only", "list", "subjects", "cluster"])]
+    churn: Option<f64>,
     /// Run this many rounds of each cell, to reduce the noise; in a round the bench runs every server once,
     /// one after the other.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
@@ -88,7 +100,14 @@ struct Remarks {
 
 /// Runs the cells of the bench `many`. The exit code is 1 if our server failed in one of them.
 pub(crate) fn run(args: &ManyArgs) -> anyhow::Result<ExitCode> {
-    let all = cells(args.scale, args.subjects);
+    if let Some(seconds) = args.churn {
+        return run_churn(args, Duration::from_secs_f64(seconds));
+    }
+    let more = More {
+        subjects: args.subjects,
+        cluster: args.cluster,
+    };
+    let all = cells(args.scale, more);
     let wanted = |cell: &&Cell| {
         let only = args.only.as_ref();
         only.is_none_or(|only| cell.name.contains(only.as_str()))
@@ -131,6 +150,31 @@ pub(crate) fn run(args: &ManyArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Makes and deletes streams in a loop. The exit code is 1 if the server's memory or files grow.
+fn run_churn(args: &ManyArgs, time: Duration) -> anyhow::Result<ExitCode> {
+    let directory = Directory::make()?;
+    let plan = plan(args, &directory);
+    let mut document = Document::new("many");
+    announce(&document, &directory)?;
+    let tenths = churn::run(&plan, time)?;
+    let growth = churn::growth(&tenths);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        document.rows = churn::rows(&tenths, &growth);
+        writeln!(out, "{}", document.json()?)?;
+    } else {
+        write!(out, "{}", churn::table(&tenths))?;
+        for text in &growth {
+            writeln!(out, "{text}")?;
+        }
+    }
+    Ok(match growth.is_empty() {
+        _ if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(1),
+    })
+}
+
 fn plan(args: &ManyArgs, directory: &Directory) -> Plan {
     Plan {
         directory: directory.path().to_owned(),
@@ -145,7 +189,8 @@ fn plan(args: &ManyArgs, directory: &Directory) -> Plan {
 
 /// Runs all rounds of a cell. Returns the cell's rows, and whether our server failed, for the exit code.
 fn play_cell(args: &ManyArgs, plan: &Plan, cell: &Cell) -> (Vec<Row>, bool) {
-    let systems = [Some(System::Ours), args.peers.then_some(System::Nats)];
+    let peers = args.peers && cell.nodes == 1;
+    let systems = [Some(System::Ours), peers.then_some(System::Nats)];
     let contestant = |system: System| Contestant {
         system: system.name().into(),
         version: system.version(plan.nats_server.as_deref()),

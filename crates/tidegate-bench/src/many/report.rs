@@ -41,10 +41,13 @@ pub(super) fn table(cell: &Cell, rows: &[Row]) -> String {
         }),
         ("RSS MiB", |row| row.extra("rss_after_stop_mb").map(number)),
     ];
-    const ASKED: [Column; 3] = [
+    const ASKED: [Column; 4] = [
         ("consumer ms", |row| row.extra("consumer_ms").map(number)),
         ("filtered consumer ms", |row| {
             row.extra("filtered_consumer_ms").map(number)
+        }),
+        ("last consumer ms", |row| {
+            row.extra("last_consumer_ms").map(number)
         }),
         ("info ms", |row| row.extra("info_ms").map(number)),
     ];
@@ -98,7 +101,7 @@ fn wrapped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::cells;
+    use super::super::cell::{More, cells};
     use super::*;
     use serde_json::json;
 
@@ -139,7 +142,7 @@ mod tests {
         let mut nats = row("nats-server default", "2.15.2");
         let note = "made 5 of 9 within 120 s; ".repeat(20) + &"{".repeat(300);
         nats.extra.insert("note".into(), json!(note));
-        let text = table(&cells(1.0, None)[2], &[row(OURS, "1"), nats]);
+        let text = table(&cells(1.0, More::default())[2], &[row(OURS, "1"), nats]);
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(
             widest.is_some_and(|widest| widest <= COLUMNS),
@@ -162,7 +165,7 @@ mod tests {
             ..Row::default()
         };
         row.extra.insert("note".into(), json!("no nats-server"));
-        let text = table(&cells(1.0, None)[0], &[row]);
+        let text = table(&cells(1.0, More::default())[0], &[row]);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(
             text.ends_with("nats-server default: no nats-server\n"),

@@ -9,13 +9,16 @@ use anyhow::{Context as _, bail, ensure};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::cell::{Cell, ONE, Request, Thing, create_consumer, create_stream, filter};
+use super::cell::{
+    Cell, ONE, Request, Thing, create_consumer, create_last_consumer, create_stream, filter,
+};
 use super::figures::Held;
 use super::requests::{Made, Requests, lone};
-use super::system::{Home, Running};
+use super::system::{Home, Running, members};
 use crate::handlers::sync_us;
 use crate::latency::{self, quantile_us};
 use crate::rounds::{Sample, median};
+use crate::stream::Server;
 use crate::systems::System;
 use crate::wire::Wire;
 
@@ -73,6 +76,7 @@ impl Plan {
             directory: self.directory.join("server"),
             nats_server: self.nats_server.clone(),
             patience: self.cell_max,
+            members: members(cell.nodes)?,
         };
         if home.directory.exists() {
             std::fs::remove_dir_all(&home.directory)?;
@@ -90,7 +94,7 @@ impl Plan {
 
     fn run(&self, cell: &Cell, home: &Home, outcome: &mut Outcome) -> anyhow::Result<()> {
         let mut running = home.start(|wire, until| {
-            let (subject, body) = create_stream(ONE, ONE_SUBJECT);
+            let (subject, body) = create_stream(ONE, ONE_SUBJECT, cell.nodes);
             asked(wire, &(subject, body), until).map(drop)
         })?;
         let alone = lone(&mut running.wire, ONE_SUBJECT, LONE, self.until())?;
@@ -103,7 +107,7 @@ impl Plan {
         ensure!(prepared.count == cell.prepared(), "not prepared in time");
 
         let (rss_before_mb, _) = self.rest(&running, outcome)?;
-        let cpu_before = running.server.cpu_s()?;
+        let cpu_before = running.ticked_s()?;
         let made = self.make(&mut running, cell.count, |n| cell.make(n));
         self.put_made(cell, &made, outcome);
         if let Some(error) = made.error {
@@ -111,7 +115,7 @@ impl Plan {
         }
         ensure!(made.count > 0, "nothing is made in time");
         let count = made.count as f64;
-        let cpu_s = running.server.cpu_s()? - cpu_before;
+        let cpu_s = running.ticked_s()? - cpu_before;
         outcome.sample.cpu_s = Some(cpu_s);
         outcome.put("server_cpu_us", cpu_s * 1e6 / count);
 
@@ -139,10 +143,18 @@ impl Plan {
         Instant::now() + self.cell_max
     }
 
-    fn make(&self, running: &mut Running, count: u64, request: impl Fn(u64) -> Request) -> Made {
-        let (server, max) = (&running.server, self.rss_max_mb);
+    /// Sends requests to the server, and stops if the server takes too much memory.
+    pub(super) fn make(
+        &self,
+        running: &mut Running,
+        count: u64,
+        request: impl Fn(u64) -> Request,
+    ) -> Made {
+        let (server, others, max) = (&running.server, &running.others, self.rss_max_mb);
         let watch = || {
-            let rss = server.rss_mb().context("the server is gone")?;
+            let all = std::iter::once(server).chain(others);
+            let rss: Option<f64> = all.map(Server::rss_mb).sum();
+            let rss = rss.context("the server is gone")?;
             ensure!(
                 rss <= max,
                 "the server has more than {max:.0} MiB of memory"
@@ -189,8 +201,8 @@ impl Plan {
         Ok(rest)
     }
 
-    /// Measures requests about a stream: for its information, for a consumer of all subjects and for a
-    /// consumer of a part of the subjects.
+    /// Measures requests about a stream: for its information, and for a consumer of all subjects, of a part
+    /// of the subjects, and of the last message of each subject.
     fn ask_about(
         &self,
         wire: &mut Wire,
@@ -203,11 +215,19 @@ impl Plan {
             took.push(timed(wire, &info, self.until())?);
         }
         outcome.put("info_ms", median(took).unwrap_or_default());
-        for (key, name, filter) in [
-            ("consumer_ms", "ALL", None),
-            ("filtered_consumer_ms", "PART", Some(filter())),
+        for (key, name, create) in [
+            ("consumer_ms", "ALL", create_consumer(stream, "ALL", None)),
+            (
+                "filtered_consumer_ms",
+                "PART",
+                create_consumer(stream, "PART", Some(filter())),
+            ),
+            (
+                "last_consumer_ms",
+                "LAST",
+                create_last_consumer(stream, "LAST"),
+            ),
         ] {
-            let create = create_consumer(stream, name, filter);
             outcome.put(key, timed(wire, &create, self.until())?);
             let delete = format!("$JS.API.CONSUMER.DELETE.{stream}.{name}");
             asked(wire, &(delete, String::new()), self.until())?;
@@ -235,7 +255,7 @@ impl Plan {
                 .start(first)
                 .with_context(|| format!("after a {after}"))?;
             outcome.put(&format!("start_after_{after}_ms"), millis(running.started));
-            if let Some(rss_mb) = running.server.rss_mb() {
+            if let Some(rss_mb) = running.rss_mb() {
                 outcome.put(&format!("rss_after_{after}_mb"), rss_mb);
             }
             let has = held(&mut running.wire, stream, self.until())?;
