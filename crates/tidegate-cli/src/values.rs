@@ -3,20 +3,26 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Parses a number of bytes with an optional unit: KiB, MiB or GiB.
+/// Parses a number of bytes with an optional unit. As in the `nats` program, each unit is a power of 1024,
+/// its letters may be small, and `B` and `iB` behind it change nothing.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match text[digits.len()..].trim_start() {
-        "" => Some(1),
-        "KiB" => Some(1 << 10),
-        "MiB" => Some(1 << 20),
-        "GiB" => Some(1 << 30),
+    let unit = text[digits.len()..].trim_start().to_ascii_lowercase();
+    let unit = match &*unit {
+        "" | "b" => Some(1),
+        "k" | "kb" | "kib" => Some(1 << 10),
+        "m" | "mb" | "mib" => Some(1 << 20),
+        "g" | "gb" | "gib" => Some(1 << 30),
+        "t" | "tb" | "tib" => Some(1 << 40),
         _ => None,
     };
     let number: Option<u64> = digits.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(unit?));
     let bytes = bytes.filter(|bytes| (1..=1 << 50).contains(bytes));
-    bytes.ok_or_else(|| "give bytes, or a number with KiB, MiB or GiB, up to 2^50 bytes".into())
+    bytes.ok_or_else(|| {
+        "give bytes, or a whole number with K, M, G or T, such as 512K or 10GB, in powers of 1024 and up to 2^50 bytes"
+            .into()
+    })
 }
 
 pub(crate) fn record_bytes(text: &str) -> Result<u32, String> {
@@ -158,6 +164,36 @@ mod tests {
         );
         assert!(sequence("0").is_err() && replicas("0").is_err() && top("0").is_err());
         assert!(some_time("0s").is_err() && some_time("1ms").is_ok());
+    }
+
+    #[test]
+    fn sizes_have_the_units_of_the_nats_program() {
+        let all = [
+            ("1", 1),
+            ("7B", 7),
+            ("512k", 512 << 10),
+            ("64KiB", 64 << 10),
+            ("10M", 10 << 20),
+            ("10mb", 10 << 20),
+            ("1GB", 1 << 30),
+            ("1 GiB", 1 << 30),
+            ("1G", 1 << 30),
+            ("2T", 2 << 40),
+            ("1024T", 1 << 50),
+        ];
+        for (text, wanted) in all {
+            assert_eq!(bytes(text), Ok(wanted), "{text}");
+        }
+        for text in [
+            "", "0", "G", "-1", "1.5G", "1P", "1KK", "1 G B", "1025T", "1é", "1K2",
+        ] {
+            assert!(
+                bytes(text).unwrap_err().contains("such as 512K or 10GB"),
+                "{text}"
+            );
+        }
+        assert_eq!(record_bytes("512M"), Ok(512 << 20));
+        assert!(record_bytes("1G").is_err());
     }
 
     #[test]

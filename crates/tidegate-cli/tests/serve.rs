@@ -413,6 +413,11 @@ fn what_cannot_be_is_refused() {
             "-1 for no limit",
         ),
         (&["stream", "add", "S", "--replicas", "0"], 2, "from 1 on"),
+        (
+            &["stream", "add", "S", "--max-bytes", "1X"],
+            2,
+            "such as 512K or 10GB",
+        ),
         (&["stream", "add", "S", "--dupe-window", "0s"], 2, "above 0"),
         (
             &["count", "--top", "0", "-"],

@@ -64,8 +64,8 @@ pub(crate) struct SendArgs {
     /// a restart, the program sends these records first.
     #[arg(long, value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
-    /// Limit the spool to this many bytes, such as 512MiB or 4GiB, to bound the disk space. The program does
-    /// not read standard input while the spool is full.
+    /// Limit the spool to this many bytes, such as 512M or 4GB (in powers of 1024), to bound the disk space.
+    /// The program does not read standard input while the spool is full.
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes, requires = "spool")]
     pub(crate) spool_limit: u64,
     #[command(flatten)]
@@ -93,8 +93,9 @@ pub(crate) struct RecordArgs {
     /// and receiver must choose the same form.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Limit a record to this many bytes, such as 64KiB or 4MiB, to bound the memory. The receiver may need a
-    /// few times as much memory for each connection, but bounds the memory of all connections together.
+    /// Limit a record to this many bytes, such as 64K or 4MB (in powers of 1024), to bound the memory. The
+    /// receiver may need a few times as much memory for each connection, but bounds the memory of all
+    /// connections together.
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
     pub(crate) max_record: u32,
 }

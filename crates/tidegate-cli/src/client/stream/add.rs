@@ -54,11 +54,12 @@ pub(crate) struct AddArgs {
     /// --discard applies.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = values::limit)]
     max_msgs: Option<i64>,
-    /// Keep at most this many bytes in the stream, such as 512MiB or 10GiB. At this limit --discard applies.
+    /// Keep at most this many bytes in the stream, such as 512M or 10GB: K, M, G and T are powers of 1024, as
+    /// in the `nats` program. At this limit --discard applies.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_bytes: Option<u64>,
-    /// Refuse messages of more bytes than this, headers included, so that a few messages cannot fill the
-    /// stream.
+    /// Refuse messages of more bytes than this, headers included, such as 64K, so that a few messages cannot
+    /// fill the stream.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_msg_size: Option<u64>,
     /// Keep at most this many messages of each subject; -1 sets no limit. At this limit the server removes
@@ -208,13 +209,14 @@ mod tests {
 
     #[test]
     fn flags_become_a_configuration() {
-        let args = "x S --subjects a.*,b --storage memory --max-age 7d --max-bytes 1MiB --dupe-window 30s --allow-batch";
+        let args = "x S --subjects a.*,b --storage memory --max-age 7d --max-bytes 1MB --max-msg-size 512k --dupe-window 30s --allow-batch";
         let config = Just::parse_from(args.split(' ')).add.config().unwrap();
         assert_eq!(
             config,
             json!({
                 "name": "S", "subjects": ["a.*", "b"], "storage": "memory", "retention": "limits", "discard": "old",
-                "max_age": 604_800_000_000_000_u64, "max_bytes": 1 << 20, "duplicate_window": 30_000_000_000_u64,
+                "max_age": 604_800_000_000_000_u64, "max_bytes": 1 << 20, "max_msg_size": 512 << 10,
+                "duplicate_window": 30_000_000_000_u64,
                 "allow_atomic": true,
             })
         );
