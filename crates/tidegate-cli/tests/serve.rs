@@ -263,7 +263,7 @@ fn what_cannot_be_is_refused() {
             "can be reached from other machines",
         ),
         (&["serve", "-p", "70000"], 2, "'--port <PORT>': give a port"),
-        (&["pub", "a"], 2, "or `--lines -` to publish each line"),
+        (&["pub", "a"], 2, "(`-` is standard input), or `--lines -`"),
         (
             &["serve", "-m", "abc"],
             2,

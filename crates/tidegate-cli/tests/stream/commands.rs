@@ -283,6 +283,52 @@ fn refused_commands_are_counted() {
     );
 }
 
+/// Tests that `pub SUBJECT -` publishes standard input as one message, and a signal ends its wait for more.
+#[test]
+fn standard_input_is_one_message() {
+    let server = Server::start();
+    server.good(&["stream", "add", "S", "--subjects", "s"]);
+    let start = || {
+        tidegate(&server.url, &["pub", "s", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut child = start();
+    let text = "one\ntwo\n-".repeat(20_000);
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && said.contains("published 1"),
+        "{said}"
+    );
+    assert_eq!(server.good(&["consume", "S", "--until-end"]), text + "\n");
+    let mut child = start();
+    // The process has registered its handler once it waits for input: it has read the first part then.
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"a part").unwrap();
+    while rustix::io::ioctl_fionread(&input).unwrap() > 0 {
+        std::thread::yield_now();
+    }
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(input);
+    assert_eq!(server.good(&["stream", "ls", "--names"]), "S\n");
+    assert_eq!(
+        server
+            .good(&["consume", "S", "--until-end"])
+            .lines()
+            .count(),
+        40_001
+    );
+}
+
 /// Tests that a publisher that a signal ends says how many of its lines are acknowledged.
 #[test]
 fn an_ended_publisher_counts_its_lines() {

@@ -6,11 +6,12 @@
 mod acked;
 mod lines;
 
+use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use clap::Args;
 
 use super::connection::{Client, Stop};
@@ -22,6 +23,10 @@ use lines::{Line, Lines};
 /// The greatest number of messages that the client has sent and that neither the server nor a stream has
 /// confirmed yet. It bounds the memory that the client needs to send messages again.
 const UNACKED_MAX: usize = 16_384;
+/// The most bytes of a message from standard input. No server takes more; its own limit is lower, as a rule.
+const MESSAGE_MAX: usize = 64 << 20;
+/// The number of bytes that one read of standard input takes.
+const READ: usize = 64 << 10;
 /// The header that marks a last line without a line feed, so that `tidegate consume` can print the line
 /// unchanged.
 pub(super) const OPEN_LINE: (&str, &str) = ("Tidegate-Line", "open");
@@ -33,7 +38,8 @@ pub(crate) struct PubArgs {
     server: ServerArgs,
     /// Publish the message or the lines to this subject.
     subject: String,
-    /// Publish this text as a single message, also the text `-`. For standard input see --lines.
+    /// Publish this text as a single message; `-` is standard input, up to its end, every byte of it. For a
+    /// message for each line see --lines.
     message: Option<String>,
     /// Publish each line of this file (`-` is standard input) as a message, also empty lines, without the
     /// line feed; a carriage return stays. The command marks a last line without a line feed by a header, so
@@ -57,7 +63,7 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     names::literal("SUBJECT", subject)?;
     if args.message.is_none() && args.lines.is_none() {
         return Err(Usage::new(
-            "give a MESSAGE to publish, or `--lines -` to publish each line of standard input",
+            "give a MESSAGE to publish (`-` is standard input), or `--lines -` to publish each line of standard input",
         )
         .into());
     }
@@ -80,13 +86,17 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
             Some(Input { name, file })
         }
     };
+    let message = match args.message.as_deref() {
+        Some("-") => Some(whole(input::Source::open("-".as_ref())?)?),
+        message => message.map(|text| Bytes::copy_from_slice(text.as_bytes())),
+    };
     let mut client = Client::connect(&args.server)?;
     let stream = jetstream::stream_of(&mut client, subject)?;
     if let Some(wanted) = args.stream.as_ref().filter(|w| stream.as_ref() != Some(w)) {
         let taker = stream.map_or_else(|| "no stream".into(), |s| format!("the stream {s}"));
         bail!("{taker} takes {subject}, not {wanted}: nothing is published");
     }
-    let mut source = Source::new(input, args, client.max_payload());
+    let mut source = Source::new(input, message, client.max_payload());
     let said = match &stream {
         None if args.id.is_some() => {
             bail!("no stream takes {subject}, so an id is of no use: nothing is published")
@@ -119,9 +129,9 @@ enum Source {
 }
 
 impl Source {
-    fn new(input: Option<Input>, args: &PubArgs, bytes_max: usize) -> Self {
+    fn new(input: Option<Input>, message: Option<Bytes>, bytes_max: usize) -> Self {
         match input {
-            None => Self::One(args.message.clone().map(Bytes::from)),
+            None => Self::One(message),
             Some(Input { name, file }) => Self::Lines(name, Lines::of(file, bytes_max)),
         }
     }
@@ -142,6 +152,28 @@ impl Source {
 
     fn is_single(&self) -> bool {
         matches!(self, Self::One(_))
+    }
+}
+
+/// Reads standard input to its end, as one message.
+fn whole(mut input: impl Read) -> anyhow::Result<Bytes> {
+    let mut message = BytesMut::new();
+    let mut buffer = vec![0; READ];
+    loop {
+        interrupt::check()?;
+        match input.read(&mut buffer) {
+            Ok(0) => return Ok(message.freeze()),
+            Ok(read) => message.extend_from_slice(&buffer[..read]),
+            // Ctrl-C, or another signal.
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e).context("standard input"),
+        }
+        if message.len() > MESSAGE_MAX {
+            let mib = MESSAGE_MAX >> 20;
+            bail!(
+                "standard input has more than {mib} MiB, and no server takes that much as one message: nothing is published"
+            );
+        }
     }
 }
 
