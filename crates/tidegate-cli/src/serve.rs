@@ -13,7 +13,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::num::NonZeroI32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -652,14 +652,7 @@ fn serve(
         let working = std::env::current_dir().unwrap_or_default();
         face::complain(banner::text(&settings, &working));
     }
-    if settings.insecure {
-        tracing::warn!(
-            "--insecure (or `insecure` in the configuration) is on, so the server serves any program that reaches a port without credentials: protect such ports in another way, for example with a firewall"
-        );
-    }
-    check::warn(report);
-    args.unused.warn();
-    allow_files();
+    let is_limited = allow_files();
     if let Some(parent) = args.with_parent {
         end_with(parent)?;
     }
@@ -679,36 +672,58 @@ fn serve(
         metrics_streams: settings.metrics_streams,
         metrics_consumers: settings.metrics_consumers,
     };
-    let server = Server::bind(settings)?;
-    tracing::info!("Starting tidegate {}", env!("CARGO_PKG_VERSION"));
+    let insecure = settings.insecure;
+    let kept = settings.streams.as_ref().map(|s| absolute(&s.directory));
+    let mut server = Server::listen(settings)?;
+    // Before the monitor, of which readers may fill the queue of commands while the server opens its data.
+    let loader = args.clone();
+    let load = move || loader.reloaded().map_err(|e| format!("{e:#}"));
+    serve_system(server.handle(), Box::new(load))?;
+    // The addresses come first, because a person or a script looks for them; remarks and the opening of the
+    // data, which may take long, come behind.
+    tracing::info!("Listening for client connections on {}", server.address());
+    if let Some(address) = server.cluster_address() {
+        tracing::info!("Listening for connections of the cluster's nodes on {address}");
+    }
+    match kept {
+        Some(directory) => tracing::info!("Keeping streams in {}", directory.display()),
+        None => tracing::info!("Keeping no streams"),
+    }
     let monitor = match http_port {
         Some(port) => {
             let host = &options.host;
             let monitor = Monitor::start_with(&options, server.handle());
-            Some(monitor.with_context(|| format!("cannot listen for HTTP on {host}:{port}"))?)
+            let monitor =
+                monitor.with_context(|| format!("cannot listen for HTTP on {host}:{port}"))?;
+            tracing::info!("Starting http monitor on {}", monitor.address());
+            if monitor.shows_dashboard() {
+                let (at, base) = (monitor.address(), &options.base);
+                tracing::info!("The dashboard is at http://{at}{base}/dashboard");
+            }
+            Some(monitor)
         }
         None => None,
     };
-    let loader = args.clone();
-    let load = move || loader.reloaded().map_err(|e| format!("{e:#}"));
-    serve_system(server.handle(), Box::new(load))?;
+    tracing::info!("Starting tidegate {}", env!("CARGO_PKG_VERSION"));
+    if insecure {
+        tracing::warn!(
+            "--insecure (or `insecure` in the configuration) is on, so the server serves any program that reaches a port without credentials: protect such ports in another way, for example with a firewall"
+        );
+    }
+    check::warn(report);
+    args.unused.warn();
+    if let Err(e) = is_limited {
+        tracing::warn!(
+            "the server cannot raise its limit of open files, and may accept fewer clients: {e}"
+        );
+    }
+    server.open_data()?;
     if let Some(path) = &pid_file {
         // The file holds only the digits, as nats-server writes them, because other programs parse the whole
         // file.
         std::fs::write(path, std::process::id().to_string())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    if let Some(monitor) = &monitor {
-        tracing::info!("Starting http monitor on {}", monitor.address());
-        if monitor.shows_dashboard() {
-            let (at, base) = (monitor.address(), &options.base);
-            tracing::info!("The dashboard is at http://{at}{base}/dashboard");
-        }
-    }
-    if let Some(address) = server.cluster_address() {
-        tracing::info!("Listening for connections of the cluster's nodes on {address}");
-    }
-    tracing::info!("Listening for client connections on {}", server.address());
     tracing::info!(
         "Server is ready: the server has opened its data and its ports, and accepts clients"
     );
@@ -740,17 +755,19 @@ fn serve(
 
 /// Raises the limit of open files to the most this process may request, because each segment of the log and
 /// each connection has a descriptor. The default limit on most systems is about a thousand.
-fn allow_files() {
+fn allow_files() -> rustix::io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {
         current: limit.maximum,
         ..limit
     };
-    if let Err(e) = setrlimit(Resource::Nofile, all) {
-        tracing::warn!(
-            "the server cannot raise its limit of open files, and may accept fewer clients: {e}"
-        );
-    }
+    setrlimit(Resource::Nofile, all)
+}
+
+/// Returns the path from the root, for people who look for the directory; unchanged without a working
+/// directory.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Makes the kernel send SIGTERM to this process when its parent ends, so that no node outlives its cluster.

@@ -136,6 +136,33 @@ fn the_readme_leads_to_a_server_a_message_and_the_dashboard() {
     }
 }
 
+/// Tests that a log begins with the addresses and the directory, which a newcomer looks for, and that remarks
+/// come behind.
+#[test]
+fn the_log_begins_with_the_addresses() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut serve = Serve::start(&["-m", "-1", "--insecure", "--data", data.to_str().unwrap()]);
+    let http = serve.http.clone().unwrap();
+    let wanted = [
+        format!("Listening for client connections on {}", serve.url),
+        format!("Keeping streams in {}", data.display()),
+        format!("Starting http monitor on {http}"),
+        format!("The dashboard is at http://{http}/dashboard"),
+        "Starting tidegate ".into(),
+        "--insecure".into(),
+    ];
+    for (line, wanted) in serve.start.lines().zip(&wanted) {
+        assert!(
+            line.contains(wanted),
+            "expected `{wanted}`: {}",
+            serve.start
+        );
+    }
+    serve.signal(Signal::TERM);
+    serve.log_until("Server Exiting");
+}
+
 #[test]
 fn json_log_lines_are_objects_with_a_time_a_level_and_a_message() {
     let mut child = tidegate(&["serve", "-p", "-1", "--no-streams", "--log-format", "json"])

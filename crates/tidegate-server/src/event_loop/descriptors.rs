@@ -15,19 +15,34 @@ const OTHERS: u64 = 64;
 /// and from clients that pretend to be a node, so that clients cannot take them.
 const NODES: u64 = 192;
 
-/// Lowers the operator's maximum of clients to the number for which the process has descriptors, so that the
-/// log always gets one.
-pub(super) fn bound_clients(settings: &mut Settings) {
-    let Some(limit) = getrlimit(Resource::Nofile).current else {
-        return;
-    };
-    let most = clients_max(limit, settings.cluster.is_some());
-    if most < settings.max_connections {
+/// A maximum of clients below the operator's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    most: usize,
+    /// The process's limit on descriptors.
+    limit: u64,
+}
+
+impl Bound {
+    /// Tells the operator of the bound.
+    pub(super) fn tell(self) {
+        let Self { most, limit } = self;
         tracing::info!(
             "the server accepts at most {most} clients, because the process may have only {limit} files open and the log needs some of them: raise `ulimit -n` to allow more clients"
         );
-        settings.max_connections = most;
     }
+}
+
+/// Lowers the operator's maximum of clients to the number for which the process has descriptors, so that the
+/// log always gets one. Returns the bound if it is lower.
+pub(super) fn bound_clients(settings: &mut Settings) -> Option<Bound> {
+    let limit = getrlimit(Resource::Nofile).current?;
+    let most = clients_max(limit, settings.cluster.is_some());
+    if most >= settings.max_connections {
+        return None;
+    }
+    settings.max_connections = most;
+    Some(Bound { most, limit })
 }
 
 /// Returns the greatest number of clients that a process with at most `limit` descriptors may have, with the

@@ -61,7 +61,7 @@ use self::applying::Waiting;
 use self::clock::LoopClock;
 use self::committing::Committing;
 use self::damage::Damage;
-use self::descriptors::bound_clients;
+use self::descriptors::{Bound, bound_clients};
 use self::errors::{RunError, StartError};
 use self::flow::Flow;
 use self::handle::{Command, Handle};
@@ -182,6 +182,10 @@ pub struct Server {
     committing: Committing,
     /// The way to the thread that exports spans of publishes; `None` if the program exports none.
     spans: Option<spans::SpanSender>,
+    /// The remarks on the settings that [`Server::open_data`] tells the operator of: other machines can read
+    /// the credentials of clients, and a lower maximum of clients.
+    shows_credentials: bool,
+    bound: Option<Bound>,
 }
 
 /// A round of socket writes that the loop has begun and not ended, because it took longer than a turn may
@@ -256,12 +260,22 @@ impl Server {
     /// # Errors
     /// The server cannot apply the settings: for example, the address is in use, or a certificate is
     /// unreadable.
-    pub fn bind(mut settings: Settings) -> Result<Self, StartError> {
+    pub fn bind(settings: Settings) -> Result<Self, StartError> {
+        let mut server = Self::listen(settings)?;
+        server.open_data()?;
+        Ok(server)
+    }
+
+    /// Creates a server that listens at the address in the settings and has not opened its data, which may
+    /// take long. A program can name the address meanwhile, and then calls [`Server::open_data`].
+    ///
+    /// # Errors
+    /// The server cannot apply the settings: for example, the address is in use, or a certificate is
+    /// unreadable.
+    pub fn listen(mut settings: Settings) -> Result<Self, StartError> {
         settings.check_exposure()?;
-        if settings.shows_credentials() {
-            warn_of_shown_credentials();
-        }
-        bound_clients(&mut settings);
+        let shows_credentials = settings.shows_credentials();
+        let bound = bound_clients(&mut settings);
         let listen = |source| StartError::Listen {
             host: settings.host.clone(),
             port: settings.port,
@@ -276,8 +290,7 @@ impl Server {
         let handle = Handle::new(waker);
         let tls = settings.tls.as_ref().map(tls::server_config).transpose()?;
         let mut flow = Flow::new(settings.controller)?;
-        let record = settings.record.clone();
-        let recording = record.as_ref().map(|_| Recording::new());
+        let recording = settings.record.as_ref().map(|_| Recording::new());
         if let Some(recording) = &recording {
             flow.log_to(recording.log());
         }
@@ -296,7 +309,7 @@ impl Server {
         if peers.is_some() {
             node.join_cluster(info.connect_urls);
         }
-        let mut server = Self {
+        Ok(Self {
             poll,
             clock,
             listener: Some(listener),
@@ -335,12 +348,28 @@ impl Server {
             round: None,
             committing: Committing::default(),
             spans: None,
-        };
-        server.open_streams(server.clock.now())?;
-        if let (Some(recording), Some(file)) = (&mut server.recording, &record) {
+            shows_credentials,
+            bound,
+        })
+    }
+
+    /// Tells the operator of remarks on the settings, and opens the data of a server that listens.
+    ///
+    /// # Errors
+    /// The server cannot open its data, or the file of the recording.
+    pub fn open_data(&mut self) -> Result<(), StartError> {
+        if std::mem::take(&mut self.shows_credentials) {
+            warn_of_shown_credentials();
+        }
+        if let Some(bound) = self.bound.take() {
+            bound.tell();
+        }
+        self.open_streams(self.clock.now())?;
+        let record = self.node.settings().record.clone();
+        if let (Some(recording), Some(file)) = (&mut self.recording, &record) {
             recording.start(file)?;
         }
-        Ok(server)
+        Ok(())
     }
 
     /// Returns the address at which the server listens for clients, which has the real port if the settings
