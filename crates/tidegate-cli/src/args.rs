@@ -13,7 +13,7 @@ use crate::ship::args::{ReceiveArgs, SendArgs};
 use crate::{cluster, doctor, headroom, log, serve, sim, top, tune, values, why};
 
 /// The program's version and commit, which `tidegate --version` prints so that a bug report can name them.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
 /// The exit codes of all commands, which clap prints at the end of the help of `tidegate` for authors of
 /// scripts.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 130 interrupted by Ctrl-C, 143 by SIGTERM (serve, cluster and receive end as asked: 0)";
@@ -23,7 +23,7 @@ const SECRETS: [&str; 3] = ["TIDEGATE_PASS", "TIDEGATE_AUTH", "TIDEGATE_CLUSTER_
 
 /// Serve NATS streams, ship records, and batch anything without choosing a size or a delay.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version = VERSION, max_term_width = 110, after_help = EXIT_CODES)]
+#[command(name = "tidegate", version = VERSION, propagate_version = true, max_term_width = 110, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) face: Face,

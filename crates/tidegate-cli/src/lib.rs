@@ -60,7 +60,7 @@ pub fn main() -> ExitCode {
     if serve::as_nats_server::is_called(&args) {
         args = serve::as_nats_server::as_serve(args);
     }
-    let args = serve::with_two_dashes(args.into_iter());
+    let args = serve::with_two_dashes(serve::with_version(args).into_iter());
     let command = args::command().color(face::of_help(&args));
     let parsed = command
         .try_get_matches_from(args)

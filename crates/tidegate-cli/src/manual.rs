@@ -32,6 +32,8 @@ fn visible(command: &Command) -> Command {
     let leaked = |text: &str| -> &'static str { text.to_owned().leak() };
     let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
     let mut copy = Command::new(leaked(command.get_name()))
+        .propagate_version(true)
+        .disable_version_flag(command.is_disable_version_flag_set())
         .args(shown)
         .subcommands(command.get_subcommands().map(visible))
         .visible_aliases(command.get_visible_aliases().map(leaked));

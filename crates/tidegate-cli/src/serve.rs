@@ -53,7 +53,9 @@ use signal::Sent;
 
 /// The arguments with which the operator runs `tidegate serve`: the common flags of nats-server, with the
 /// same meaning, and flags of this server.
+// The common flag of the version has the letter V, which is another flag of nats-server.
 #[derive(Args, Clone, Debug)]
+#[command(version = crate::args::VERSION, disable_version_flag = true)]
 pub struct ServeArgs {
     /// Listen for clients on this address, for example to let clients of other machines connect. Addresses
     /// beyond this machine need credentials or --insecure. Default: 127.0.0.1.
@@ -285,6 +287,9 @@ pub struct ServeArgs {
     /// and `stop` kills it. FILE holds the server's process id, as --pid writes it.
     #[arg(long, alias = "sl", value_name = "SIGNAL=PID|FILE", value_parser = str::parse::<Sent>)]
     signal: Option<Sent>,
+    /// Print version; so does -V alone.
+    #[arg(long, action = ArgAction::Version)]
+    version: Option<bool>,
     #[command(flatten)]
     unused: UnusedArgs,
     /// Use nats-server's defaults, for its command lines: listen on every address, and serve streams only if
@@ -555,6 +560,17 @@ pub(crate) enum LogFormat {
     Text,
     /// A JSON object in one line, for programs that collect logs.
     Json,
+}
+
+/// Rewrites `serve -V` as a request for the version, as with all other commands. With other flags beside it,
+/// -V keeps the meaning that it has in nats-server's command lines.
+pub(crate) fn with_version(args: Vec<OsString>) -> Vec<OsString> {
+    match &args[..] {
+        [program, serve, flag] if serve == "serve" && flag == "-V" => {
+            vec![program.clone(), serve.clone(), "--version".into()]
+        }
+        _ => args,
+    }
 }
 
 /// Rewrites Go's spelling of `serve`'s long flags with one dash (`-js`, `-sd DIR`) into two dashes, as clap

@@ -17,9 +17,21 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn the_version_names_the_commit() {
-    for flag in ["-V", "--version"] {
-        let version = text(&tidegate(&[flag]).stdout);
-        let rest = version.strip_prefix(concat!("tidegate ", env!("CARGO_PKG_VERSION")));
+    for (words, name) in [
+        (&["-V"][..], "tidegate "),
+        (&["--version"], "tidegate "),
+        (&["serve", "-V"], "tidegate-serve "),
+        (&["serve", "--version"], "tidegate-serve "),
+        (
+            &["serve", "-DV", "-p", "-1", "--version"],
+            "tidegate-serve ",
+        ),
+        (&["pub", "-V"], "tidegate-pub "),
+        (&["stream", "add", "--version"], "tidegate-stream-add "),
+    ] {
+        let version = text(&tidegate(words).stdout);
+        let rest = version.strip_prefix(name);
+        let rest = rest.and_then(|rest| rest.strip_prefix(env!("CARGO_PKG_VERSION")));
         let rest = rest.unwrap_or_else(|| panic!("{version}")).trim();
         // The version names no commit if the program was built outside of a repository.
         let commit = rest
