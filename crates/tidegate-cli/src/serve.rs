@@ -7,6 +7,11 @@ pub(crate) mod as_nats_server;
 mod banner;
 mod check;
 mod log_file;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(not(feature = "otlp"))]
+#[path = "serve/without_otlp.rs"]
+mod otlp;
 mod signal;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -392,6 +397,9 @@ impl ServeArgs {
             }
             streams.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(streams.checkpoint_bytes);
             streams.scrub_period = self.scrub_period.unwrap_or(streams.scrub_period);
+            otlp::Settings::from_environment()
+                .map_err(Usage::new)?
+                .follow(streams);
             #[cfg(feature = "lab")]
             self.lab.apply(streams);
         }
@@ -688,7 +696,8 @@ fn serve(
         metrics_streams: settings.metrics_streams,
         metrics_consumers: settings.metrics_consumers,
     };
-    let insecure = settings.insecure;
+    let otlp = otlp::Settings::from_environment().map_err(Usage::new)?;
+    let (insecure, name) = (settings.insecure, settings.server_name.clone());
     let kept = settings.streams.as_ref().map(|s| absolute(&s.directory));
     let mut server = Server::listen(settings)?;
     // Before the monitor, of which readers may fill the queue of commands while the server opens its data.
@@ -734,6 +743,8 @@ fn serve(
         );
     }
     server.open_data()?;
+    let series = (options.metrics_streams, options.metrics_consumers);
+    let export = otlp.start(&mut server, name.as_deref(), series)?;
     if let Some(path) = &pid_file {
         // The file holds only the digits, as nats-server writes them, because other programs parse the whole
         // file.
@@ -759,6 +770,7 @@ fn serve(
     let serving = std::thread::Builder::new().name("loop".into());
     let serving = serving.spawn(move || server.run())?;
     let served = serving.join();
+    export.end();
     served.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     drop(monitor);
     if let Some(path) = &pid_file {
