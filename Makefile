@@ -59,6 +59,8 @@ test: ## every test but those of test-all (installs what is missing when run as 
 	@$(MAKE) --no-print-directory -j2 deps built
 	$(CARGO) test --locked $(PRODUCT) --lib --bins --tests
 	$(CARGO) test --locked $(PRODUCT) --doc
+	$(CARGO) test --locked $(PRODUCT),tidegate-cli/otlp --test otlp
+	$(CARGO) test --locked $(PRODUCT),tidegate-cli/otlp --lib serve::otlp
 	$(CARGO) test --locked -p tidegate-bench $(SHARED) --features $(FEATURES) --bins --test bench --test report
 	@$(MAKE) --no-print-directory loom ignored
 
