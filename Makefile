@@ -241,6 +241,12 @@ deb: ## a Debian package of the program, with its manual pages, completions and 
 	$(CARGO) deb --locked --no-build -p tidegate-cli
 	packaging/test.sh target/debian/tidegate_*.deb
 
+STATIC := x86_64-unknown-linux-gnu
+.PHONY: static
+static: ## the program without shared libraries, for a machine or an image without them: target/x86_64-unknown-linux-gnu/release/tidegate, and a test of it
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked -p tidegate-cli --target $(STATIC)
+	scripts/static.sh $(BUILT)/$(STATIC)/release/tidegate
+
 # Where the examples are built, beside the product's crates, which they share.
 BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 examples: deps-redis deps-python ## each program of examples/ against real servers (SQLite, PostgreSQL, Redis, ours), with checks of the results (needs Go and Node.js)
