@@ -18,6 +18,7 @@ use crate::batch::{BATCH_HEADER, batch_bytes};
 use crate::driver::{Done, Pending};
 use crate::duty::Duty;
 use crate::growth::Growth;
+use crate::options::room;
 use crate::planner::{NoSegment, Place, Planner};
 use crate::shared::Shared;
 use crate::writer::Accepted;
@@ -177,14 +178,23 @@ impl Appender {
         self.shared.allocated().reserved
     }
 
+    /// Returns the greatest number of bytes that a batch ([`batch_bytes`]) may have in the reserved part of a
+    /// segment. While the log [is short](Log::is_short) of space, it refuses larger batches as on a full
+    /// disk.
+    #[must_use]
+    pub fn batch_bytes_reserved(&self) -> u64 {
+        room(self.reserved_bytes())
+    }
+
     /// Asks the keeper thread for more room than the option `spares` says, for a caller that is about to
     /// append a large batch and needs free room behind it: for more of each segment while the log is new, and
-    /// later for one spare segment more. If the disk has no space for that, [`Log::disk_full`] returns true
-    /// until the disk has space or the log releases a segment. A caller that still lacks room after a release
-    /// asks again. The log calls the waker after each attempt of the keeper.
+    /// later, or if the disk has no space for that, for one spare segment more. If the disk has no space for
+    /// such a segment, [`Log::disk_full`] returns true until the disk has space or the log releases a
+    /// segment. A caller that still lacks room after a release asks again. The log calls the waker after each
+    /// attempt of the keeper.
     pub fn ask_for_room(&self) {
         let allocated = self.shared.allocated();
-        if !self.growth.is_whole(allocated.reserved) {
+        if !allocated.short && !self.growth.is_whole(allocated.reserved) {
             self.ask_to_reserve(self.growth.after(allocated.reserved));
         } else if self.planner.ahead(allocated.ready) <= self.spares as u64 {
             self.shared.errands.ask(|errand| {
@@ -261,13 +271,22 @@ impl Appender {
         planner
             .place(bytes, shared.allocated())
             .map_err(|NoSegment| {
-                let full = shared.disk_full.load(Ordering::Acquire);
+                let full = self.is_full_for(bytes);
                 self.ask_to_reserve(self.growth.at(planner.next().after(bytes)));
                 match full {
                     true => AppendError::DiskFull,
                     false => AppendError::NotReady,
                 }
             })
+    }
+
+    /// Returns whether the disk has no space for a batch of `bytes` bytes that has no room now: no space for
+    /// another segment, or for enough of a segment.
+    fn is_full_for(&self, bytes: u64) -> bool {
+        let shared = &self.shared;
+        let too_large = bytes > self.batch_bytes_reserved();
+        shared.disk_full.load(Ordering::Acquire)
+            || (too_large && shared.short.load(Ordering::Acquire))
     }
 
     fn accept(&mut self, append: Append, bytes: u64, place: Place) -> Appended {
@@ -321,7 +340,7 @@ impl Appender {
         let bytes = batch_bytes(&append.records);
         self.shared.wait_for(deadline, || {
             let shared = &self.shared;
-            let passes = shared.failure().is_none() && !shared.disk_full.load(Ordering::Acquire);
+            let passes = shared.failure().is_none() && !self.is_full_for(bytes);
             let placed = bytes > self.planner.most()
                 || self
                     .planner

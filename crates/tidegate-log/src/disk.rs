@@ -3,6 +3,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -233,6 +234,14 @@ impl StorageFile for DiskFile {
         }
     }
 
+    fn give_back(&self, bytes: Range<u64>) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.0, flags, bytes.start, bytes.end - bytes.start) {
+            Err(e) if e != rustix::io::Errno::OPNOTSUPP => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
@@ -240,6 +249,8 @@ impl StorageFile for DiskFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]
@@ -287,6 +298,13 @@ mod tests {
         assert_eq!(all.len(), 1 << 20);
         assert!(all[5..100].chunks(2).all(|c| c[0] == b'a'));
         assert!(all[100..].iter().all(|&b| b == 0));
+        file.write_at(&[IoSlice::new(b"junk")], 8192).unwrap();
+        let taken = || fs::metadata(dir.path().join("a")).unwrap().blocks();
+        let before = taken();
+        file.give_back(8192..16384).unwrap();
+        assert!(taken() <= before && file.bytes().unwrap() == 1 << 20);
+        let all = crate::storage::read_all(&*file).unwrap();
+        assert!(all[8192..16384].iter().all(|&b| b == 0));
         disk.rename("a", "b").unwrap();
         disk.sync_names().unwrap();
         assert_eq!(disk.list().unwrap(), ["b"]);

@@ -3,6 +3,9 @@
 //! while the log grows, up to the whole length of a segment. From then on every segment is reserved whole
 //! before the log writes to it.
 //!
+//! If the disk has no space for the next step, the log is *short*: it goes on with segments of the present
+//! step, and releases give it their space back.
+//!
 //! A segment's file has its whole length from the beginning. Only the reservation grows, so the bytes of a
 //! file do not depend on the steps.
 
@@ -42,6 +45,18 @@ impl Growth {
         (2 * bytes).next_multiple_of(PAGE).min(self.segment_bytes)
     }
 
+    /// Returns the step before a reservation of `bytes` bytes, at least the first one, for an opening on a
+    /// disk without space for a segment of that length.
+    pub(crate) fn before(self, bytes: u64) -> u64 {
+        (bytes / 2).next_multiple_of(PAGE).max(self.first_bytes)
+    }
+
+    /// Returns whether a short log can go on with segments of which `bytes` bytes are reserved. If not, the
+    /// disk counts as full.
+    pub(crate) const fn suffices(self, bytes: u64) -> bool {
+        bytes >= self.first_bytes
+    }
+
     /// Returns whether a reservation of `bytes` bytes is the last step: a whole segment.
     pub(crate) const fn is_whole(self, bytes: u64) -> bool {
         bytes >= self.segment_bytes
@@ -67,6 +82,11 @@ mod tests {
         assert_eq!(at(u64::MAX), 48);
         assert_eq!(growth.after(32 << 20), 48 << 20);
         assert!(growth.is_whole(48 << 20) && !growth.is_whole(32 << 20));
+        assert_eq!(
+            [growth.before(32 << 20), growth.before(1 << 20)],
+            [16 << 20, 1 << 20]
+        );
+        assert!(growth.suffices(1 << 20) && !growth.suffices((1 << 20) - PAGE));
     }
 
     #[test]

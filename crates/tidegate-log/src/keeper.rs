@@ -4,11 +4,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::catalog::{CATALOG, CATALOG_NEW, Catalog};
+use crate::growth::Growth;
 use crate::segment::{FIRST_BATCH, PAGE, name, parse_name};
 use crate::shared::{Errand, Shared, Spare, lock};
 use crate::storage::{Storage, StorageFile, is_full};
@@ -26,12 +28,16 @@ pub(crate) struct Keeper {
     pub(crate) recycled_max: usize,
     pub(crate) spares: usize,
     pub(crate) segment_bytes: u64,
+    pub(crate) growth: Growth,
     /// The bytes at the front of each segment that the keeper should reserve. If they are more than
     /// `Shared::reserved`, the disk had no space for them yet.
     pub(crate) reserve: u64,
     /// The segments that are not reserved whole, with their numbers and files: the present one and the
     /// spares, and earlier ones until the next step.
     pub(crate) growing: Vec<(u64, Arc<dyn StorageFile>)>,
+    /// The number of the segment in which the opening found a torn end. The bytes behind that end show a
+    /// later opening that the end is torn, so the keeper does not clear them.
+    pub(crate) torn: Option<u64>,
     pub(crate) seed: u64,
     /// The numbers of released segments that the catalog on the disk still lists, because the disk had no
     /// space for a new catalog. The keeper removes them from the catalog in a later attempt.
@@ -125,49 +131,98 @@ impl Keeper {
         self.top_up()
     }
 
+    /// Allocates the first spare segments of an opening. If the disk has no space for one of the reserved
+    /// length, reserves less of it, so that a short log keeps its segment ahead in a restart on a full disk.
+    pub(crate) fn begin(&mut self) -> io::Result<()> {
+        self.top_up()?;
+        let wanted = self.shared.allocated().reserved;
+        let mut reserved = wanted;
+        while lock(&self.shared.spares).is_empty()
+            && !self.growth.is_whole(wanted)
+            && reserved > self.growth.before(reserved)
+        {
+            reserved = self.growth.before(reserved);
+            self.shared.reserved.store(reserved, Ordering::Release);
+            self.top_up()?;
+        }
+        if lock(&self.shared.spares).is_empty() {
+            self.shared.reserved.store(wanted, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// Allocates the missing spare segments, and reserves more of the segments if a caller has asked for it.
-    /// A full disk is no error: the keeper sets `disk_full`, so that the appender can tell its callers, and
-    /// clears it in a later call that finds space.
+    /// A full disk is no error: the keeper sets `disk_full` if a segment is missing, and `short` if the log
+    /// lacks only the next step of the reservation, so that the appender can tell its callers. The keeper
+    /// clears both in a later call that finds space.
     pub(crate) fn top_up(&mut self) -> io::Result<()> {
         let wanted = self.spares + usize::from(self.one_more);
         let mut done = Ok(());
         while done.is_ok() && lock(&self.shared.spares).len() < wanted {
             done = self.allocate();
         }
-        match done.and_then(|()| self.grow()) {
-            Ok(()) => {}
-            Err(e) if is_full(&e) => {
-                self.shared.disk_full.store(true, Ordering::Release);
-                return Ok(());
-            }
-            Err(e) => return Err(e),
+        let mut full = finds_no_space(done)?;
+        let mut short = full;
+        if !full {
+            self.one_more = false;
+            short = finds_no_space(self.grow())?;
+            full = short && !self.growth.suffices(self.shared.allocated().reserved);
         }
-        self.one_more = false;
-        self.shared.disk_full.store(false, Ordering::Release);
+        self.shared.short.store(short, Ordering::Release);
+        self.shared.disk_full.store(full, Ordering::Release);
         Ok(())
     }
 
-    /// Reserves as much of each segment as a caller has asked for, and tells the appender only then. The
-    /// keeper leaves the sync to the log thread: the sync that makes a batch durable also makes the space
-    /// durable that the batch lies in, and a second thread that syncs the file could take an error from the
-    /// log thread.
+    /// Reserves as much of each segment as a caller has asked for, step by step, and tells the appender of
+    /// each step only then. The keeper leaves the sync to the log thread: the sync that makes a batch durable
+    /// also makes the space durable that the batch lies in, and a second thread that syncs the file could
+    /// take an error from the log thread.
     fn grow(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let wanted = self.reserve.min(self.segment_bytes);
-        if wanted <= shared.allocated().reserved {
-            return Ok(());
+        loop {
+            let reserved = shared.allocated().reserved;
+            if wanted <= reserved {
+                return Ok(());
+            }
+            let next = self.growth.after(reserved).min(wanted);
+            let is_sealed = |n: u64| shared.segment_numbered(n).is_some_and(|s| s.is_sealed());
+            self.growing.retain(|&(n, _)| !is_sealed(n));
+            self.reserve_part(&(reserved..next))?;
+            if next == self.segment_bytes {
+                self.growing.clear();
+            }
+            shared.reserved.store(next, Ordering::Release);
         }
-        let is_sealed = |n: u64| shared.segment_numbered(n).is_some_and(|s| s.is_sealed());
-        self.growing.retain(|&(n, _)| !is_sealed(n));
-        for (_, file) in &self.growing {
+    }
+
+    /// Reserves this part of each segment that grows. If the disk has space for only some of it, gives that
+    /// space back, because checkpoints and other files can make better use of it. If the files of released
+    /// segments have the missing space, first removes some of them.
+    fn reserve_part(&mut self, part: &Range<u64>) -> io::Result<()> {
+        loop {
+            let mut files = self.growing.iter();
             // The segments have their whole length already.
-            file.reserve_front(0, wanted)?;
+            let full = match files.try_for_each(|(_, file)| file.reserve_front(0, part.end)) {
+                Err(e) if is_full(&e) => e,
+                done => return done,
+            };
+            for (number, file) in &self.growing {
+                if self.torn != Some(*number) {
+                    // The log needs no space there, so a failure to give it back is no error. If the log
+                    // thread seals the segment meanwhile, its index may be lost, which only costs the next
+                    // opening time.
+                    let _ = file.give_back(part.clone());
+                }
+            }
+            if self.recyclable.len() < self.growing.len() {
+                return Err(full);
+            }
+            let Some(number) = self.recyclable.pop_back() else {
+                return Err(full);
+            };
+            self.shared.storage.remove(&name(number))?;
         }
-        if wanted == self.segment_bytes {
-            self.growing.clear();
-        }
-        shared.reserved.store(wanted, Ordering::Release);
-        Ok(())
     }
 
     fn allocate(&mut self) -> io::Result<()> {
@@ -294,6 +349,15 @@ impl Keeper {
         self.growing.retain(|(n, _)| !self.deferred.contains(n));
         self.recyclable.extend(std::mem::take(&mut self.deferred));
         keep_reserve(&*storage, &self.catalog)
+    }
+}
+
+/// Returns whether the attempt failed because the disk has no space; another error stays an error.
+fn finds_no_space(attempt: io::Result<()>) -> io::Result<bool> {
+    match attempt {
+        Ok(()) => Ok(false),
+        Err(e) if is_full(&e) => Ok(true),
+        Err(e) => Err(e),
     }
 }
 

@@ -40,7 +40,8 @@ pub struct SegmentInfo {
     pub records: u64,
     /// True if the segment is full and the log is durable beyond it, so that it can be released.
     pub sealed: bool,
-    /// The length of the segment's file in bytes, which a release of the segment frees.
+    /// The bytes of disk space that the segment's file takes, and that a release of the segment frees: the
+    /// length of the file, or less if the log was short of space when it wrote the segment.
     pub file_bytes: u64,
 }
 
@@ -154,7 +155,7 @@ impl Log {
             range: s.header.base..s.end(),
             records: s.records(),
             sealed: s.is_sealed() && s.end() < durable,
-            file_bytes: s.header.bytes,
+            file_bytes: s.taken(),
         });
         info.collect()
     }
@@ -210,8 +211,17 @@ impl Log {
         self.shared.disk_full.load(Ordering::Acquire)
     }
 
-    /// Asks the keeper to try again to allocate spare segments for which the disk had no space; the log calls
-    /// the waker afterwards.
+    /// Returns whether the disk had no space to reserve more of the segments, or is full. The log goes on
+    /// with segments of [`reserved_bytes`](crate::Appender::reserved_bytes) bytes, and refuses a batch that
+    /// is too large for them. The keeper tries to reserve more when the log begins a segment, and after
+    /// [`ask_for_space`](Self::ask_for_space).
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.shared.short.load(Ordering::Acquire)
+    }
+
+    /// Asks the keeper to try again to allocate the spare segments, and to reserve the part of the segments,
+    /// for which the disk had no space; the log calls the waker afterwards.
     pub fn ask_for_space(&self) {
         self.shared.errands.ask(|errand| errand.top_up = true);
     }

@@ -70,7 +70,7 @@ struct Tail {
     segment: Arc<Segment>,
     index: IndexBuilder,
     room: u64,
-    /// True if the segment does not grow with later ones: it is sealed, or has another length.
+    /// True if the segment does not grow with later ones: it is sealed, or another length is reserved of it.
     whole: bool,
 }
 
@@ -195,22 +195,31 @@ fn assemble(
     let shared = Arc::new(Shared::new(storage, end, now.clone(), waker));
     let growth = Growth::new(options.first_bytes, options.segment_bytes);
     let mut tail = loaded.tail;
+    // The bytes behind the end of a log with a torn tail are the evidence for the verdict, so they stay until
+    // the log writes there.
+    let torn = loaded.recovery.verdict != Verdict::Clean;
     let reserved = match &mut tail {
-        Some(tail) => reserve_tail(tail, growth, end)?,
+        Some(tail) => reserve_tail(tail, growth, end, torn)?,
         None => growth.at(end),
     };
     shared.reserved.store(reserved, Ordering::Release);
-    let mut keeper = keeper(&shared, &options, catalog, following)?;
+    let mut keeper = keeper(&shared, &options, growth, catalog, following)?;
     keeper.reserve = growth.at(end);
     for segment in loaded.segments {
         shared.insert(segment);
     }
     let tail = match tail {
-        Some(tail) => {
-            if !growth.is_whole(reserved) && !tail.whole {
+        Some(mut tail) => {
+            let number = tail.segment.header.segment;
+            if shared.allocated().reserved < reserved {
+                // The disk had space only for shorter spare segments.
+                tail.room = tail.room.min(room(reserved));
+                tail.whole = true;
+            } else if !growth.is_whole(reserved) && !tail.whole {
                 let file = Arc::clone(&tail.segment.file);
-                keeper.growing.push((tail.segment.header.segment, file));
+                keeper.growing.push((number, file));
             }
+            keeper.torn = torn.then_some(number);
             tail
         }
         None => first_segment(&shared, end)?,
@@ -270,6 +279,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 fn keeper(
     shared: &Arc<Shared>,
     options: &Options,
+    growth: Growth,
     catalog: Catalog,
     next: u64,
 ) -> Result<Keeper, OpenError> {
@@ -288,8 +298,10 @@ fn keeper(
         recycled_max: options.recycled_max,
         spares: options.spares,
         segment_bytes: options.segment_bytes,
+        growth,
         reserve: 0,
         growing: Vec::new(),
+        torn: None,
         seed: options
             .seed
             .unwrap_or_else(|| RandomState::new().hash_one(0)),
@@ -297,7 +309,7 @@ fn keeper(
         one_more: false,
         unlisted: None,
     };
-    keeper.top_up().map_err(io("allocating a segment"))?;
+    keeper.begin().map_err(io("allocating a segment"))?;
     Ok(keeper)
 }
 
@@ -341,8 +353,9 @@ fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
 
 /// Reserves disk space for the front of the segment in which the writer continues, because a crash may have
 /// lost what the last run reserved. Returns the bytes that are reserved of each segment from this one on. On
-/// a full disk they are less than the log's end calls for, and at least the part that holds batches.
-fn reserve_tail(tail: &mut Tail, growth: Growth, end: Lsn) -> Result<u64, OpenError> {
+/// a full disk they are less than the log's end calls for, and at least the part that holds batches. Gives
+/// the space of failed attempts back, unless the log's end is `torn`.
+fn reserve_tail(tail: &mut Tail, growth: Growth, end: Lsn, torn: bool) -> Result<u64, OpenError> {
     let header = tail.segment.header;
     let file = &tail.segment.file;
     let failed = OpenError::io("reserving space");
@@ -362,15 +375,20 @@ fn reserve_tail(tail: &mut Tail, growth: Growth, end: Lsn) -> Result<u64, OpenEr
     let mut wanted = growth.at(end);
     loop {
         match file.reserve_front(0, wanted) {
-            Ok(()) => return Ok(wanted),
+            Ok(()) => break,
             Err(e) if is_full(&e) && wanted > least => {
                 wanted = (wanted / 2).next_multiple_of(PAGE).max(least);
             }
             // The file has this part already, so the next batch goes into the next segment.
-            Err(e) if is_full(&e) => return Ok(least),
+            Err(e) if is_full(&e) => break,
             Err(e) => return Err(failed(e)),
         }
     }
+    if wanted < growth.at(end) && !torn {
+        // The log needs no space there, so a failure to give it back is no error.
+        let _ = file.give_back(wanted..growth.at(end));
+    }
+    Ok(wanted)
 }
 
 /// Reads every segment of the log for an opening, and calls `visit` with the records from `visit_from` on.
@@ -424,7 +442,7 @@ fn load(
         loaded.segments.push(Arc::clone(&segment));
         note(&mut loaded, &content, n == 0, header.base);
         if !last {
-            segment.seal();
+            segment.seal(taken(header, content.end));
         } else {
             let bytes = file
                 .bytes()
@@ -446,6 +464,17 @@ fn load(
     match damage.segments.is_empty() {
         true => Ok(loaded),
         false => Err(OpenError::Damaged(Box::new(damage))),
+    }
+}
+
+/// Returns the bytes of disk space that the file of a sealed segment takes: its whole length, or the part
+/// with batches if that is less than half. The log leaves so much of a segment unused only if it is short of
+/// space, or for a batch of at least that length.
+fn taken(header: &SegmentHeader, end: Lsn) -> u64 {
+    let used = offset(header.base, end);
+    match used < header.bytes / 2 {
+        true => used,
+        false => header.bytes,
     }
 }
 

@@ -14,8 +14,8 @@ pub(crate) struct Planner {
     next: Lsn,
     /// The bytes of batches that the current segment can hold in all, including those already placed in it.
     room: u64,
-    /// True if the disk space of the whole current segment is reserved, because the segment has another
-    /// length than later ones.
+    /// True if disk space is reserved for all of `room`, and the reservation does not grow with later
+    /// segments.
     whole: bool,
     /// The number of the segment that the planner uses when the current one is full. Later segments have the
     /// next higher numbers.
@@ -45,15 +45,15 @@ pub(crate) struct Allocated {
     pub(crate) ready: u64,
     /// The number of bytes at the front of each segment for which disk space is reserved.
     pub(crate) reserved: u64,
-    /// True if the keeper found no disk space for more.
-    pub(crate) disk_full: bool,
+    /// True if the keeper found no disk space to reserve more of the segments, or to allocate one.
+    pub(crate) short: bool,
 }
 
 impl Planner {
     /// Creates a planner that places the next batch at `next`, in the segment that begins at `base` and holds
-    /// `room_bytes` bytes of batches. If the segment is `whole`, all of its disk space is reserved. Behind
-    /// that segment come the segments from the number `following` on, with files of `segment_bytes` bytes
-    /// each.
+    /// `room_bytes` bytes of batches. If the segment is `whole`, disk space is reserved for all of them.
+    /// Behind that segment come the segments from the number `following` on, with files of `segment_bytes`
+    /// bytes each.
     pub(crate) const fn new(
         (segment, base, room_bytes, whole): (u64, Lsn, u64, bool),
         next: Lsn,
@@ -108,13 +108,13 @@ impl Planner {
     /// Places a batch of `bytes` bytes into the reserved part of one of the allocated segments. Changes
     /// nothing if these parts have no room for the batch.
     ///
-    /// A batch that fits into the current segment waits until the keeper has reserved more of it. On a full
-    /// disk the keeper cannot, so the planner leaves the rest of the current segment unused, and the batch
+    /// A batch that fits into the current segment waits until the keeper has reserved more of it. In a short
+    /// log the keeper cannot, so the planner leaves the rest of the current segment unused, and the batch
     /// gets the room that is reserved in the next one.
     pub(crate) fn place(&mut self, bytes: u64, allocated: Allocated) -> Result<Place, NoSegment> {
         let behind = self.next.since(self.base) + bytes;
         if behind > self.reserved_room(allocated) {
-            let waits = behind <= self.room && !allocated.disk_full;
+            let waits = behind <= self.room && !allocated.short;
             let ready = self.following <= allocated.ready && bytes <= room(allocated.reserved);
             if waits || !ready {
                 return Err(NoSegment);
@@ -145,7 +145,7 @@ mod tests {
         let up_to = |ready| Allocated {
             ready,
             reserved: 16384,
-            disk_full: false,
+            short: false,
         };
         let mut p = Planner::new(here, Lsn::new(160), 6, 16384);
         let place = p.place(1000, up_to(4)).unwrap();
@@ -158,19 +158,19 @@ mod tests {
         assert_eq!((p.left(up_to(6)), p.left(up_to(8))), (0, 2 * p.most()));
     }
     #[test]
-    fn a_batch_waits_for_the_reservation_and_on_a_full_disk_takes_the_next_segment() {
+    fn a_batch_waits_for_the_reservation_and_in_a_short_log_takes_the_next_segment() {
         let here = (0, Lsn::ZERO, room(65536), false);
         let mut p = Planner::new(here, Lsn::ZERO, 1, 65536);
         let mut now = Allocated {
             ready: 1,
             reserved: 16384,
-            disk_full: false,
+            short: false,
         };
         let reserved = room(16384);
         assert_eq!(p.left(now), 2 * reserved);
         p.place(reserved, now).unwrap();
         assert_eq!(p.place(8, now), Err(NoSegment), "not reserved yet");
-        now.disk_full = true;
+        now.short = true;
         assert_eq!(p.clone().place(8, now).unwrap().segment, 1);
         assert_eq!(p.place(reserved + 8, now), Err(NoSegment));
         now.reserved = 32768;
@@ -185,7 +185,7 @@ mod tests {
         let now = Allocated {
             ready: 1,
             reserved: 8192,
-            disk_full: false,
+            short: false,
         };
         p.place(room(65536), now).unwrap();
         assert_eq!(p.left(now), room(8192));

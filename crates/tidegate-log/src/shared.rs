@@ -32,6 +32,9 @@ pub(crate) struct Segment {
     end: AtomicU64,
     records: AtomicU64,
     sealed: AtomicBool,
+    /// The bytes of disk space that the segment's file takes once the segment is sealed: less than its length
+    /// if the log was short of space.
+    taken: AtomicU64,
 }
 
 impl Segment {
@@ -43,6 +46,7 @@ impl Segment {
             end: AtomicU64::new(header.base.get()),
             records: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
+            taken: AtomicU64::new(header.bytes),
         }
     }
 
@@ -55,8 +59,16 @@ impl Segment {
         self.end.store(end.get(), Ordering::Release);
     }
 
-    pub(crate) fn seal(&self) {
+    /// Marks the segment as sealed, with `taken` bytes of disk space.
+    pub(crate) fn seal(&self, taken: u64) {
+        self.taken
+            .store(taken.min(self.header.bytes), Ordering::Relaxed);
         self.sealed.store(true, Ordering::Release);
+    }
+
+    /// Returns the bytes of disk space that a release of the segment frees.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_sealed(&self) -> bool {
@@ -111,9 +123,12 @@ pub(crate) struct Shared {
     /// The number of bytes at the front of each segment, from the present one on, for which the keeper has
     /// reserved disk space. It only grows, up to the length of a segment.
     pub(crate) reserved: AtomicU64,
-    /// True if the keeper's last attempt to allocate a segment, or to reserve more of the segments, found no
-    /// disk space, so that the appender can tell its callers.
+    /// True if the keeper's last attempt to allocate a segment found no disk space, so that the appender can
+    /// tell its callers.
     pub(crate) disk_full: AtomicBool,
+    /// True if the keeper's last attempt to allocate a segment, or to reserve more of the segments, found no
+    /// disk space: the log goes on with segments of the present step, as far as it has them.
+    pub(crate) short: AtomicBool,
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) pending_batches: AtomicUsize,
     pub(crate) counters: Counters,
@@ -145,6 +160,7 @@ impl Shared {
             ready: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             disk_full: AtomicBool::new(false),
+            short: AtomicBool::new(false),
             pending_bytes: AtomicU64::new(0),
             pending_batches: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -180,7 +196,7 @@ impl Shared {
         Allocated {
             ready: self.ready.load(Ordering::Acquire),
             reserved: self.reserved.load(Ordering::Acquire),
-            disk_full: self.disk_full.load(Ordering::Acquire),
+            short: self.short.load(Ordering::Acquire),
         }
     }
 

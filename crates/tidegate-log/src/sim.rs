@@ -431,13 +431,19 @@ impl State {
     }
 
     fn room_for(&self, more: usize) -> io::Result<()> {
-        let used: usize = self.names.values().map(|&at| self.files[at].space()).sum();
-        match self.capacity {
-            Some(capacity) if (used + more) as u64 > capacity => {
-                Err(io::ErrorKind::StorageFull.into())
-            }
-            _ => Ok(()),
+        match more > self.left() {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
         }
+    }
+
+    /// Returns the bytes that are left of the capacity.
+    fn left(&self) -> usize {
+        let Some(capacity) = self.capacity else {
+            return usize::MAX;
+        };
+        let used: usize = self.names.values().map(|&at| self.files[at].space()).sum();
+        (capacity as usize).saturating_sub(used)
     }
 }
 
@@ -612,14 +618,39 @@ impl StorageFile for SimFile {
         let front = 0..(front as usize).min(bytes).div_ceil(SECTOR);
         let holes = had.div_ceil(SECTOR)..bytes.div_ceil(SECTOR);
         let new = front.end.saturating_sub(holes.start) * SECTOR;
-        state.room_for(inode.missing(front.clone()) + new)?;
+        let room = state.room_for(inode.missing(front.clone()) + new);
         state.change()?;
+        if let Err(full) = room {
+            // The disk takes the space that is left and then fails, as ext4 does.
+            let left = state.left() / SECTOR;
+            let inode = &mut state.files[self.inode];
+            let first: Vec<usize> = inode.holes.range(front).take(left).copied().collect();
+            for sector in first {
+                inode.holes.remove(&sector);
+            }
+            return Err(full);
+        }
         let inode = &mut state.files[self.inode];
         inode.cached.resize(bytes, 0);
         inode.durable.resize(bytes, 0);
         inode.holes.extend(holes.clone());
         inode.durable_holes.extend(holes);
         inode.fill(front);
+        Ok(())
+    }
+
+    fn give_back(&self, bytes: Range<u64>) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.change()?;
+        let inode = &mut state.files[self.inode];
+        let end = inode.cached.len().min(bytes.end as usize) / SECTOR;
+        let sectors = (bytes.start as usize).div_ceil(SECTOR)..end;
+        if !sectors.is_empty() {
+            inode.cached[sectors.start * SECTOR..end * SECTOR].fill(0);
+            // Until the next sync, a crash brings the bytes and their space back.
+            inode.dirty.extend(sectors.clone());
+            inode.holes.extend(sectors);
+        }
         Ok(())
     }
 
@@ -647,6 +678,9 @@ mod tests {
         );
         disk.set_capacity(Some(3 * sector));
         assert!(file.reserve_front(0, 4 * sector).is_err());
+        assert_eq!(disk.space(), 3 * sector, "the part that fits is taken");
+        file.give_back(2 * sector..4 * sector).unwrap();
+        assert_eq!(disk.space(), 2 * sector);
         file.reserve_front(0, 3 * sector).unwrap();
         file.write_at(&[IoSlice::new(&[1; SECTOR])], 2 * sector)
             .unwrap();

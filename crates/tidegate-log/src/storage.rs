@@ -5,6 +5,7 @@
 //! bytes apart. The methods may block, and the log holds none of its locks while it calls them.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A directory that holds the files of one log. The log reads and writes its files only through this trait.
@@ -97,8 +98,19 @@ pub trait StorageFile: Send + Sync {
     /// in this way reserves all of the part by which it lengthens the file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if there is no space, or the system's error.
+    /// [`io::ErrorKind::StorageFull`] if there is no space, or the system's error. The file may then have
+    /// taken the space that was left.
     fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()>;
+
+    /// Gives the disk space of these bytes back, after [`reserve_front`](Self::reserve_front) found space for
+    /// only a part of them. The bytes then read as zeros. The caller has written nothing there that it still
+    /// needs. A storage that cannot give space back keeps it.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn give_back(&self, _bytes: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Returns the length of the file in bytes, so that a reader knows how much to read.
     ///

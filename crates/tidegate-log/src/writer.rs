@@ -196,7 +196,9 @@ impl Writer {
             Err(e) if is_full(&e) => {}
             Err(e) => return Err(self.shared.fail("sealing a segment", e)),
         }
-        self.current.seal();
+        let reserved = self.shared.allocated().reserved;
+        let used = offset(self.current.header.base, self.end);
+        self.current.seal(used.max(reserved));
         let spare = lock(&self.shared.spares).pop_front();
         let Some(spare) = spare.filter(|s| s.segment == place.segment) else {
             let missing = io::Error::other("no segment was allocated ahead");

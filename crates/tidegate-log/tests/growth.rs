@@ -234,6 +234,170 @@ fn on_a_disk_that_fills_between_two_steps_every_accepted_batch_becomes_durable()
     );
 }
 
+/// Appends records until the disk has no space for another one, and runs the keeper after each.
+fn fill(world: &mut World) {
+    loop {
+        match world.append(700) {
+            Ok(()) => world.steps.keep(),
+            Err(AppendError::DiskFull) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_full_log_goes_on_with_the_space_of_released_segments_at_every_step() {
+    let mut reached = std::collections::BTreeSet::new();
+    for kib in (84..420).step_by(6) {
+        let disk = SimDisk::new();
+        disk.set_capacity(Some(kib << 10));
+        let (mut world, _) = World::open(&disk);
+        for round in 0..4 {
+            fill(&mut world);
+            assert!(world.opened.log.disk_full() && world.opened.log.is_short());
+            let released = world.opened.log.release_before(world.opened.log.durable());
+            assert!(released > 0, "{kib} {round}");
+            world.steps.keep();
+            assert!(!world.opened.log.disk_full(), "{kib} {round}");
+            world.append(700).unwrap();
+        }
+        reached.insert(world.opened.appender.reserved_bytes());
+        let durable = world.durable.clone();
+        drop(world);
+        let (mut world, found) = World::open(&disk.copy());
+        let found: Vec<_> = found.iter().map(|r| (r.lsn, r.index)).collect();
+        assert!(durable.ends_with(&found) && !found.is_empty(), "{kib}");
+        world.append(700).unwrap();
+    }
+    assert_eq!(reached.last(), Some(&(64 << 10)), "{reached:?}");
+    assert!(reached.len() > 2, "{reached:?}");
+}
+
+#[test]
+fn a_step_without_space_takes_none_and_the_log_grows_once_there_is_space() {
+    let disk = SimDisk::new();
+    let (mut world, _) = World::open(&disk);
+    let before = disk.space();
+    // Too little for the step of the two segments, and enough for one of them.
+    disk.set_capacity(Some(before + (12 << 10)));
+    while !world.opened.log.is_short() {
+        world.append(500).unwrap();
+        world.steps.keep();
+    }
+    assert!(!world.opened.log.disk_full());
+    assert_eq!(disk.space(), before, "the failed step gave its space back");
+    let refused = world.append(9 << 10).unwrap_err();
+    assert!(matches!(refused, AppendError::DiskFull), "{refused}");
+    world.steps.keep();
+    assert!(!world.opened.log.disk_full() && world.opened.log.is_short());
+    world.append(500).unwrap();
+    disk.set_capacity(None);
+    world.opened.log.ask_for_space();
+    world.steps.keep();
+    assert!(!world.opened.log.is_short());
+    world.append(9 << 10).unwrap();
+}
+
+#[test]
+fn a_short_log_takes_no_more_than_one_segment_ahead() {
+    let disk = SimDisk::new();
+    let (mut world, _) = World::open(&disk);
+    disk.set_capacity(Some(disk.space() + (12 << 10)));
+    while !world.opened.log.is_short() {
+        world.append(500).unwrap();
+        world.steps.keep();
+    }
+    let room = world.opened.appender.room_left();
+    world.opened.appender.ask_for_room();
+    world.steps.keep();
+    assert!(world.opened.appender.room_left() > room, "one segment more");
+    assert!(!world.opened.log.disk_full());
+    // The sealed segments of a short log count with the space that they take.
+    fill(&mut world);
+    let segments = world.opened.log.segments();
+    assert!(segments.iter().filter(|s| s.sealed).count() >= 2);
+    for segment in segments.iter().filter(|s| s.sealed) {
+        assert_eq!(segment.file_bytes, 8 << 10, "{segment:?}");
+    }
+}
+
+#[test]
+fn a_short_log_keeps_its_segment_ahead_in_restarts_on_a_full_disk() {
+    let mut disk = SimDisk::new();
+    let (mut world, _) = World::open(&disk);
+    disk.set_capacity(Some(disk.space() + (12 << 10)));
+    while !world.opened.log.is_short() {
+        world.append(500).unwrap();
+        world.steps.keep();
+    }
+    let room = world.opened.appender.room_left();
+    for _ in 0..3 {
+        drop(world);
+        disk = disk.killed();
+        disk.set_capacity(Some(disk.space() + (12 << 10)));
+        world = World::open(&disk).0;
+        assert!(!world.opened.log.disk_full());
+        assert!(world.opened.appender.room_left() >= room);
+    }
+    fill(&mut world);
+    assert!(world.opened.log.failure().is_none());
+}
+
+#[test]
+fn a_power_loss_at_any_change_of_a_short_log_loses_nothing_durable() {
+    let capacity = 100 << 10;
+    let write = |disk: &SimDisk| {
+        disk.set_capacity(Some(capacity));
+        let mut world = World::open(disk).0;
+        for n in 0..50 {
+            match world.append(700) {
+                Ok(()) => {}
+                Err(AppendError::DiskFull) => {
+                    let durable = world.opened.log.durable();
+                    world.opened.log.release_before(durable);
+                    world.steps.keep();
+                }
+                Err(_) => break,
+            }
+            if n % 3 == 0 {
+                world.steps.keep();
+            }
+        }
+        world
+    };
+    let whole = SimDisk::new();
+    assert!(write(&whole).opened.log.first() > Lsn::ZERO);
+    let fresh = SimDisk::new();
+    fresh.set_capacity(Some(capacity));
+    drop(World::open(&fresh));
+    let mut crashes = 0;
+    for change in fresh.changes()..whole.changes() {
+        let disk = SimDisk::new();
+        disk.crash_at(change);
+        let world = write(&disk);
+        for kept in 0..3 {
+            let image = disk.crash(kept > 0, |_, sector| kept == 2 || sector % 2 == kept);
+            image.set_capacity(Some(capacity.max(image.space() + 1024)));
+            let (mut opened, found) = World::open(&image);
+            let found: Vec<_> = found.iter().map(|r| (r.lsn, r.index)).collect();
+            let first = found.first().map_or(Lsn::ZERO, |&(lsn, _)| lsn);
+            let known = world.durable.iter().filter(|&&(lsn, _)| lsn >= first);
+            let known: Vec<_> = known.copied().collect();
+            assert!(found.starts_with(&known), "change {change}");
+            assert!(found.len() <= known.len() + 1, "change {change}");
+            assert_eq!(
+                known.is_empty(),
+                world.durable.is_empty(),
+                "change {change}"
+            );
+            fill(&mut opened);
+            assert!(opened.opened.log.failure().is_none(), "change {change}");
+            crashes += 1;
+        }
+    }
+    assert!(crashes > 200, "{crashes}");
+}
+
 #[test]
 fn a_release_does_not_forget_a_batch_that_waits_for_the_next_step() {
     let disk = SimDisk::new();

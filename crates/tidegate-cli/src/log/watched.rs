@@ -2,6 +2,7 @@
 //! has read. Ctrl-C ends a read, unless the command has begun to change files.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -157,6 +158,11 @@ impl StorageFile for WatchedFile {
     fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()> {
         self.changes.begin();
         self.file.reserve_front(bytes, front)
+    }
+
+    fn give_back(&self, bytes: Range<u64>) -> io::Result<()> {
+        self.changes.begin();
+        self.file.give_back(bytes)
     }
 
     fn bytes(&self) -> io::Result<u64> {

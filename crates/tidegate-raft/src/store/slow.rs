@@ -2,6 +2,7 @@
 //! log that delays syncs for callers, on a disk with slow syncs; a serving node never uses it.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -102,6 +103,10 @@ impl StorageFile for SlowFile {
 
     fn reserve_front(&self, bytes: u64, front: u64) -> io::Result<()> {
         self.inner.reserve_front(bytes, front)
+    }
+
+    fn give_back(&self, bytes: Range<u64>) -> io::Result<()> {
+        self.inner.give_back(bytes)
     }
 
     fn bytes(&self) -> io::Result<u64> {

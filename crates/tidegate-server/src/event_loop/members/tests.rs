@@ -1,5 +1,6 @@
 //! Tests a node's identity, which its data directory holds, and the check that the node's log exists.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use tidegate_cluster::groups::{GroupOf, groups};
@@ -173,6 +174,12 @@ impl StorageFile for FilmedFile {
         let reserved = self.file.reserve_front(bytes, front);
         self.film.take();
         reserved
+    }
+
+    fn give_back(&self, bytes: Range<u64>) -> io::Result<()> {
+        let given = self.file.give_back(bytes);
+        self.film.take();
+        given
     }
 
     fn bytes(&self) -> io::Result<u64> {
