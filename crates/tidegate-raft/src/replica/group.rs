@@ -411,6 +411,12 @@ impl Group {
         self.outgoing.iter()
     }
 
+    /// Sets the greatest number of bytes of one append, [`GroupOptions::batch_bytes_max`] until then, because
+    /// the log takes larger appends once it has reserved more of its segments.
+    pub const fn set_batch_bytes_max(&mut self, bytes: u64) {
+        self.options.batch_bytes_max = bytes;
+    }
+
     /// Divides records of the group into batches as the group does, and returns the number of bytes that
     /// each batch takes in the log. So the caller knows before a write whether the log has room.
     #[must_use]

@@ -119,13 +119,13 @@ impl CatchingUp {
 
 impl Store {
     /// Returns the catch-up that this member needs because no log reaches back to its position. Returns
-    /// `None` while the disk is full: the store must release segments then, and a catch-up would prevent
-    /// that. The store keeps the messages that are already fetched.
+    /// `None` while the log is short of space: the store must release segments then, and a catch-up would
+    /// prevent that. The store keeps the messages that are already fetched.
     #[must_use]
     pub fn poll_catch_up(&self, at: GroupSlot) -> Option<CatchUp> {
         let member = &self.members[at];
         let wanted = member.group.poll_catch_up();
-        wanted.filter(|_| member.catching_up.given_up.is_none() && !self.log.disk_full())
+        wanted.filter(|_| member.catching_up.given_up.is_none() && !self.log.is_short())
     }
 
     /// Begins the catch-up: from now on the store releases no segment and copies no message forward, until
@@ -133,9 +133,9 @@ impl Store {
     /// once the places of messages no longer change, so that the caller may record them for the new state.
     /// Until then the caller calls this function again.
     pub fn begin_catch_up(&mut self, at: GroupSlot) -> bool {
-        let full = self.log.disk_full();
+        let short = self.log.is_short();
         let catching_up = &mut self.members[at].catching_up;
-        if catching_up.given_up.is_some() || full {
+        if catching_up.given_up.is_some() || short {
             return false;
         }
         catching_up.begun.get_or_insert(self.end);
@@ -205,6 +205,19 @@ impl Store {
         let bytes = appended.end.since(appended.at);
         member.staged.note(appended.at, bytes);
         Ok(())
+    }
+
+    /// Returns how many of these messages, from the first on, one call of
+    /// [`append_fetched`](Self::append_fetched) should take: all of them, unless the log has reserved too
+    /// little of its segments for so many.
+    #[must_use]
+    pub fn fetched_at_once(&self, messages: &[Fetched]) -> usize {
+        let mut bytes = 0;
+        let over = messages.iter().position(|message| {
+            bytes += message.entry.len() as u64;
+            bytes > self.batch_bytes_max()
+        });
+        over.map_or(messages.len(), |at| at.max(1))
     }
 
     /// Returns the next message of the catch-up that has become durable in this member's log, so that the

@@ -151,8 +151,9 @@ impl Store {
         // On a full disk the store makes the copies first, because they free the space for which the entries
         // wait.
         let first = !self.has_entries() || self.log.disk_full();
+        let turn_bytes = TURN_BYTES.min(self.batch_bytes_max());
         while first
-            && bytes < TURN_BYTES
+            && bytes < turn_bytes
             && taken.len() + self.compaction.undurable.len() < UNDURABLE_MAX
         {
             let Some(&(at, message)) = self.compaction.wanted.front() else {
@@ -167,7 +168,12 @@ impl Store {
                         term: u64::from(message.stream.get()),
                         payload,
                     };
-                    bytes += record.stored_bytes();
+                    let more = record.stored_bytes();
+                    // A short log has room for a large message only in a batch of its own.
+                    if !records.is_empty() && bytes + more > self.appender.batch_bytes_reserved() {
+                        break;
+                    }
+                    bytes += more;
                     records.push(record);
                     taken.push((at, message));
                 }

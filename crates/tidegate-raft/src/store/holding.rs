@@ -39,7 +39,7 @@ impl Store {
         let held = self.held_bytes(at);
         let most = match self.log.disk_full() {
             // The disk is full, so the store soon needs the space that the catch-up keeps from release.
-            true => self.options.segment_bytes,
+            true => self.appender.reserved_bytes(),
             false => {
                 let fetched = self.members[at].staged.bytes();
                 HELD_MAX * (self.options.checkpoint_bytes_min + fetched)

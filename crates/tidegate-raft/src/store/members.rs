@@ -68,7 +68,7 @@ impl Store {
         let admission = self.admit(at, &message);
         let kind = message.get_msg_type();
         let beats = matches!(kind, MessageType::MsgHeartbeat | MessageType::MsgSnapshot);
-        let full = self.log.disk_full();
+        let full = self.log.is_short();
         let member = &mut self.members[at];
         let (full, group) = (full || member.failed, &mut member.group);
         let stepped = match admission {

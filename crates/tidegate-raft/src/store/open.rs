@@ -136,8 +136,7 @@ impl Default for Options {
             rejoined: None,
             begun: false,
             segment_bytes: 64 << 20,
-            // On a full disk, a log with partly reserved segments would not get back the space that a purge
-            // frees, so the store reserves whole segments.
+            // A new server so has the disk space for its first messages.
             first_bytes: 64 << 20,
             uncommitted_bytes_max: 16 << 20,
             tail_bytes_max: 32 << 20,
@@ -458,6 +457,7 @@ impl Opening {
             waker: self.waker,
             storage: self.storage,
         };
+        store.bound_batches();
         // The only member of a group won its election when the group was opened, a moment ago. The store
         // appends the records of such elections. If the log has no room for them now, the next poll appends
         // them.
@@ -626,6 +626,7 @@ impl Replayed {
             voters: self.found.of.members,
             uncommitted_bytes_max: options.uncommitted_bytes_max,
             tail_bytes_max: options.tail_bytes_max,
+            // The store adapts this bound to the log's reservation.
             batch_bytes_max: options.segment_bytes / 4,
             // The only member of a group cannot fetch its lost entries from another node, so it never rejoins
             // its group.

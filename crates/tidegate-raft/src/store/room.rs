@@ -23,6 +23,9 @@ const RESERVED_SHARE: u64 = 4;
 /// The divisor that gives this node's own part of the reserve: the store divides the length of the reserve
 /// by it. Entries that another node proposed as leader may not use this part, even if they free space.
 const LED_ELSEWHERE_SHARE: u64 = 2;
+/// The divisor that gives the greatest length of a batch: the store divides the part of a segment by it for
+/// which the log has reserved disk space, so that a short log has room for every batch.
+const BATCH_SHARE: u64 = 4;
 /// An upper bound on the bytes of log that an entry takes in a batch of its own besides the entry's bytes,
 /// for a quick estimate of the room.
 const ENTRY_OVERHEAD_BYTES: u64 = 256;
@@ -35,7 +38,7 @@ pub(super) enum Room {
     Enough,
     /// The log has no room yet: it must first allocate the next segment, and is doing so.
     Later,
-    /// The log has no room, because the disk has no space for the next segment.
+    /// The log has no room, because the disk has no space for the next segment, or for enough of a segment.
     No,
 }
 
@@ -49,8 +52,8 @@ pub(super) enum Admission {
     First(usize),
     /// The member accepts no entry of the message until its log has allocated the next segment.
     Later,
-    /// The member accepts no entry of the message until its disk has space. The entries would take this many
-    /// bytes of the log.
+    /// The member accepts no entry of the message until its disk has space. The first entry would take this
+    /// many bytes of the log.
     No(u64),
 }
 
@@ -68,14 +71,23 @@ impl Store {
         self.reserve_bytes() / LED_ELSEWHERE_SHARE
     }
 
+    /// Returns the greatest number of bytes of a batch, so that it fits well into the reserved part of a
+    /// segment. Only a single record may take more.
+    pub(super) fn batch_bytes_max(&self) -> u64 {
+        self.appender.reserved_bytes() / BATCH_SHARE
+    }
+
     /// Returns whether the log has room for batches of these lengths behind all waiting batches, so that
     /// `kept` bytes stay free. If the log has no room yet, makes it allocate the next segment.
     pub(super) fn look_for_room(&self, batches: &[u64], kept: u64) -> Room {
         let bytes: u64 = batches.iter().sum();
-        let left = self.appender.room_left();
+        let (left, most) = (
+            self.appender.room_left(),
+            self.appender.batch_bytes_reserved(),
+        );
         // In the common case no batch waits, and the log has allocated a whole segment ahead. The factor 2
         // covers the unused end of the present segment, which is shorter than the largest batch.
-        if 2 * bytes + kept <= left && !self.has_entries() {
+        if 2 * bytes + kept <= left && bytes <= most && !self.has_entries() {
             return Room::Enough;
         }
         let waiting = self.members.iter().flat_map(|m| m.group.outgoing());
@@ -88,7 +100,8 @@ impl Store {
         {
             return Room::Enough;
         }
-        if self.log.disk_full() {
+        let too_large = batches.iter().any(|&bytes| bytes > most);
+        if self.log.disk_full() || (too_large && self.log.is_short()) {
             return Room::No;
         }
         self.appender.ask_for_room();
@@ -116,12 +129,16 @@ impl Store {
     pub(super) fn admit(&self, at: GroupSlot, message: &Message) -> Admission {
         let group = &self.members[at].group;
         let kept = self.reserve_bytes_led_elsewhere();
-        let left = self.appender.room_left();
+        let (left, at_most) = (
+            self.appender.room_left(),
+            self.appender.batch_bytes_reserved(),
+        );
         match message.get_msg_type() {
             // The log still has no room for entries of an earlier message of this leader, which the member
             // refused. So the member does not answer the heartbeat either.
             MessageType::MsgHeartbeat => match group.refused_bytes(Term::new(message.term)) {
                 Some(bytes) if self.log.disk_full() && left < bytes + kept => Admission::No(bytes),
+                Some(bytes) if self.log.is_short() && bytes > at_most => Admission::No(bytes),
                 _ => Admission::All,
             },
             // The room in the log matters only for a message that Raft accepts: a message of the current term
@@ -132,7 +149,9 @@ impl Store {
             {
                 let entries = message.entries.iter();
                 let most = entries.map(|e| e.data.len() as u64 + ENTRY_OVERHEAD_BYTES);
-                match 2 * most.sum::<u64>() + kept <= left && !self.has_entries() {
+                let most: u64 = most.sum();
+                let fits = 2 * most + kept <= left && most <= at_most;
+                match fits && !self.has_entries() {
                     true => Admission::All,
                     false => self.admit_entries(at, message, kept),
                 }
@@ -162,14 +181,10 @@ impl Store {
             let taken = taken.iter().chain([&behind]);
             let all: Vec<Record> = [&before].into_iter().chain(taken).cloned().collect();
             let batches = self.members[at].group.batches_of(&all);
-            let bytes = batches.iter().sum();
+            let bytes: u64 = batches.iter().sum();
             (self.look_for_room(&batches, kept), bytes)
         };
-        let (room, bytes) = match records.len() {
-            0 => return Admission::All,
-            count => look(count),
-        };
-        if room == Room::Enough {
+        if records.is_empty() || look(records.len()).0 == Room::Enough {
             return Admission::All;
         }
         // More entries of the message never need less room, so a binary search finds the number of entries
@@ -182,10 +197,14 @@ impl Store {
                 Room::Later | Room::No => over = count,
             }
         }
-        match (fit, room) {
-            (0, Room::No) => Admission::No(bytes),
-            (0, _) => Admission::Later,
-            (fit, _) => Admission::First(fit),
+        if fit > 0 {
+            return Admission::First(fit);
+        }
+        // The member can take the first entry as soon as the log has room for that one.
+        match look(1) {
+            (Room::Enough, _) => Admission::First(1),
+            (Room::Later, _) => Admission::Later,
+            (Room::No, bytes) => Admission::No(bytes),
         }
     }
 }

@@ -30,6 +30,9 @@ pub(super) const GROWTH: u64 = 4;
 /// The divisor that gives the least length of a group's checkpoint reserve: the store divides the part of a
 /// segment by it for which the log has reserved disk space, in time the whole segment.
 const KEPT_BACK_SHARE: u64 = 16;
+/// The divisor that gives the removed bytes after which the store reviews the segments: the store divides the
+/// part of a segment by it for which the log has reserved disk space.
+const REVIEWED_SHARE: u64 = 4;
 /// The growth of the log, in bytes, after which the store tries again to give a checkpoint's reserve its
 /// wanted length.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
@@ -56,8 +59,8 @@ pub enum Space {
 }
 
 impl Store {
-    /// Returns whether the store has space for more messages. If not, the caller must call
-    /// [`ask_for_space`](Self::ask_for_space) to make the store look for space again.
+    /// Returns whether the store has space for more messages. If [it lacks some](Self::lacks_space), the
+    /// caller must call [`ask_for_space`](Self::ask_for_space) to make the store look for space again.
     #[must_use]
     pub fn space(&self) -> Space {
         match (self.log.disk_full(), self.over_quota.0) {
@@ -65,6 +68,13 @@ impl Store {
             (false, false) => Space::Free,
             _ => Space::Low,
         }
+    }
+
+    /// Returns whether the store lacks disk space, for more messages or only for the next step of the log's
+    /// reservation. In the second case the log goes on with shorter segments.
+    #[must_use]
+    pub fn lacks_space(&self) -> bool {
+        self.space() != Space::Free || self.log.is_short()
     }
 
     /// Returns whether elections, and entries that free space, have used up the reserve of a full disk, for
@@ -75,8 +85,9 @@ impl Store {
         self.log.disk_full() && self.appender.room_left() < self.reserve_bytes() / 32
     }
 
-    /// Retries the operations that a full disk refused: the allocation of a segment and, less often, the
-    /// write of a checkpoint. The caller calls this function twice a second while the store lacks space.
+    /// Retries the operations that a full disk refused: the allocation of a segment, the next step of the
+    /// log's reservation and, less often, the write of a checkpoint. The caller calls this function twice a
+    /// second while the store lacks space.
     pub fn ask_for_space(&mut self) {
         self.log.ask_for_space();
         self.looks_for_space = self.looks_for_space.wrapping_add(1);
@@ -180,7 +191,7 @@ impl Store {
     /// the segment.
     fn is_mostly_unneeded(&self, segment: &SegmentInfo) -> bool {
         let live = self.live_of(segment.range.start.get());
-        live as f64 <= LIVE_SHARE_MAX * self.options.segment_bytes as f64
+        live as f64 <= LIVE_SHARE_MAX * segment.file_bytes as f64
     }
 
     /// Returns the live bytes that all groups together have in the segment that begins at this log position.
@@ -261,6 +272,8 @@ impl Store {
     /// Does one turn of the upkeep, so that the log does not grow forever: checkpoints, compaction,
     /// releases, reserves and quota.
     pub(super) fn keep_up(&mut self) {
+        self.bound_batches();
+        let step = self.appender.reserved_bytes() / REVIEWED_SHARE;
         for at in self.members.slots() {
             match self.members[at].checkpoints.poll() {
                 Some(Ok(())) => {
@@ -289,7 +302,7 @@ impl Store {
             live.reclaim(RECLAIMED_AT_ONCE);
             // The release waited for the end of this work.
             self.review |= waited && !live.is_reclaiming();
-            self.review |= live.poll_review(self.options.segment_bytes / 4);
+            self.review |= live.poll_review(step);
         }
         self.look_at_quota();
         loop {
@@ -306,6 +319,14 @@ impl Store {
         }
         for at in self.members.slots() {
             self.end_letting_go(at);
+        }
+    }
+
+    /// Bounds the batches of the groups by the part of a segment that the log has reserved by now.
+    pub(super) fn bound_batches(&mut self) {
+        let most = self.batch_bytes_max();
+        for member in self.members.iter_mut() {
+            member.group.set_batch_bytes_max(most);
         }
     }
 

@@ -15,8 +15,7 @@ use tidegate::boundary::DecisionLog;
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{Disk, Verdict};
 use tidegate_raft::store::{
-    self, Due, Fetch, Opening, Options, Peeked, Replaying, Space, Store, WriteError, account,
-    relocate,
+    self, Due, Fetch, Opening, Options, Peeked, Replaying, Store, WriteError, account, relocate,
 };
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::error::ApiError;
@@ -365,13 +364,12 @@ impl Server {
             replication.send(now, node, store, peers);
         }
         checkpoint(node, store);
-        let space = store.space();
-        let low = space != Space::Free;
-        node.set_space(space);
-        if low && self.look_for_space.is_none_or(|at| at <= now) {
+        let lacks = store.lacks_space();
+        node.set_space(store.space());
+        if lacks && self.look_for_space.is_none_or(|at| at <= now) {
             store.ask_for_space();
             self.look_for_space = Some(now + LOOK_FOR_SPACE);
-        } else if !low {
+        } else if !lacks {
             self.look_for_space = None;
         }
         Ok(())

@@ -311,9 +311,13 @@ impl TakingOver {
         };
         // If the log has no room, the messages wait here, and this node requests no further messages, to
         // bound its memory.
-        if !fetched.is_empty() && store.append_fetched(self.at, fetched).is_ok() {
-            *undurable += fetched.len();
-            fetched.clear();
+        while !fetched.is_empty() {
+            let count = store.fetched_at_once(fetched);
+            if store.append_fetched(self.at, &fetched[..count]).is_err() {
+                break;
+            }
+            *undurable += count;
+            fetched.drain(..count);
         }
         while let Some(placed) = store.poll_fetched(self.at) {
             taker.handle_placed(placed.stream, placed.seq, placed.place);

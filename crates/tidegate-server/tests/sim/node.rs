@@ -8,7 +8,7 @@ use tidegate_cluster::groups::{GroupId, GroupOf};
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{Doing, SimDisk, Steps, Storage as _};
 use tidegate_raft::replica::{Message, StepError};
-use tidegate_raft::store::{Due, OpenError, Opening, Options, Replaying, Space, Store};
+use tidegate_raft::store::{Due, OpenError, Opening, Options, Replaying, Store};
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use crate::bugs::{Bug, without_ids};
@@ -169,7 +169,7 @@ impl Up {
 
     pub(crate) fn tick(&mut self) {
         self.store.tick();
-        if self.store.space() != Space::Free
+        if self.store.lacks_space()
             && self
                 .store
                 .group(GroupSlot::DIRECTORY)

@@ -706,10 +706,13 @@ impl Node {
             seed: Some(dice.next()),
             ..Options::default()
         };
-        // The logs of about half of the nodes reserve their first segments in steps.
-        if options.seed.is_some_and(|seed| seed % 2 == 0) {
-            options.first_bytes = options.segment_bytes / 4;
-        }
+        // The logs of about half of the nodes reserve their first segments in steps, some from a few pages
+        // on.
+        options.first_bytes = match options.seed.map(|seed| seed % 4) {
+            Some(0) => options.segment_bytes / 4,
+            Some(2) => (options.segment_bytes / 8).max(8 << 10),
+            _ => options.segment_bytes,
+        };
         Self {
             id,
             disks: Disks::default(),

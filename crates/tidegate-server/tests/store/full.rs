@@ -94,6 +94,48 @@ fn a_quota_that_is_passed_is_told_and_ends_when_segments_go() {
     assert_eq!(node.checkpoints, 1);
 }
 
+/// Checks a log that is too short of space for the next step of its reservation: it must use the space of
+/// deleted messages again and again, and grow once there is space.
+#[test]
+fn a_short_log_uses_the_space_of_deleted_messages_again() {
+    let disks = Disks::default();
+    let options = Options {
+        first_bytes: 16 << 10,
+        ..options()
+    };
+    let mut node = Node::with(&disks, options.clone()).unwrap();
+    disks.log.set_capacity(Some(disks.log.space() + (24 << 10)));
+    for round in 0..6 {
+        let refused = fill(&mut node);
+        assert!(matches!(refused, WriteError::DiskFull), "{refused}");
+        node.check_messages();
+        delete_all(&mut node);
+        node.until(|node| {
+            node.store.ask_for_space();
+            (node.store.space() == Space::Free).then_some(())
+        });
+        assert!(node.store.lacks_space(), "round {round}");
+    }
+    // A message that needs a longer segment is refused, and does not stop the others.
+    let large = store(node.toy.seq + 1, 1, 20_000);
+    let refused = node.until(|node| {
+        let proposed = node.store.propose(GroupSlot::DIRECTORY, large.clone(), 1);
+        (!matches!(proposed, Err(WriteError::Full))).then_some(proposed)
+    });
+    assert!(matches!(refused, Err(WriteError::DiskFull)), "{refused:?}");
+    node.write(&store(node.toy.seq + 1, 7, 1000));
+    let toy = node.toy.clone();
+    node.store.close().unwrap();
+    let mut node = Node::with(&disks.copy(), options).unwrap();
+    assert_eq!(node.toy, toy);
+    node.until(|node| {
+        node.store.ask_for_space();
+        (!node.store.lacks_space()).then_some(())
+    });
+    node.write(&store(node.toy.seq + 1, 1, 20_000));
+    node.check_messages();
+}
+
 /// Returns the files on a disk and their lengths, in order.
 fn files(disk: &SimDisk) -> Vec<(String, u64)> {
     let names = tidegate_log::Storage::list(disk).unwrap().into_iter();

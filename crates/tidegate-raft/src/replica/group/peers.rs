@@ -97,8 +97,8 @@ impl Group {
         Ok(())
     }
 
-    /// Handles a leader's message without the entries in it, because the log has no room for their `bytes`
-    /// bytes.
+    /// Handles a leader's message without the entries in it, because the log has no room for the `bytes`
+    /// bytes of the first entry.
     ///
     /// The member does not answer. So a leader loses its quorum if a majority cannot take its entries, and
     /// the group can elect a member without those entries. If the member took entries that it cannot write,
@@ -134,8 +134,8 @@ impl Group {
         stepped
     }
 
-    /// Returns the number of bytes that the last refused entries need in the log, so that the caller can
-    /// make room. Returns `None` if the leader of `term` did not send them.
+    /// Returns the number of bytes that the first of the last refused entries needs in the log, so that the
+    /// caller can make room. Returns `None` if the leader of `term` did not send them.
     #[must_use]
     pub fn refused_bytes(&self, term: Term) -> Option<u64> {
         self.refused
