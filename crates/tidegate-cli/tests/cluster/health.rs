@@ -1,4 +1,4 @@
-//! Tests of health checks of a cluster that ask about one stream or one consumer, as probes of an operator do.
+//! Tests of health checks of a cluster that ask about one stream or one consumer, as an operator's probes do.
 
 use serde_json::{Value, json};
 

@@ -89,6 +89,11 @@ fn numbers_in_the_configuration_of_a_stream() {
             raw.publish("s", "ack", b"x").unwrap();
             assert_eq!(raw.message().unwrap().json()["seq"], seq, "{field}");
         }
+        if first > 1 && other().is_some() {
+            // nats-server stores these messages, and does not find them again.
+            code(&mut raw, "STREAM.DELETE.S", "");
+            continue;
+        }
         let got = ask(
             &mut raw,
             "STREAM.MSG.GET.S",
@@ -194,7 +199,7 @@ fn numbers_in_the_configuration_of_a_consumer() {
         }
         assert_eq!(code(&mut raw, "CONSUMER.INFO.S.C", ""), 0, "{fields}");
         if delivers {
-            let pull = format!("{{\"batch\":1,\"expires\":{MAX},\"max_bytes\":{MAX}}}");
+            let pull = format!("{{\"batch\":1,\"expires\":{MAX}}}");
             raw.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", "pull", pull.as_bytes())
                 .unwrap();
             let (seq, message) = raw.delivered().unwrap();
