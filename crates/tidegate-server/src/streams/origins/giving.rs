@@ -16,7 +16,9 @@ use tidegate_stream::schema::config::{Retention, StreamSource};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::stream::{Filter, Origin, Place, Progress, Row, SharedConfig, Stream, Transit};
+use tidegate_stream::stream::{
+    Filter, Origin, Place, Progress, Row, SharedConfig, Stream, Transit,
+};
 
 use super::parcel::Parcel;
 use super::tapping::Tap;
