@@ -174,7 +174,7 @@ fn numbers_in_the_configuration_of_a_consumer() {
             0,
             false,
         ),
-        (format!("\"num_replicas\":{MAX}"), 10126, true),
+        (format!("\"num_replicas\":{MAX}"), 10074, true),
         (format!("\"num_replicas\":{MIN}"), 10133, true),
         (format!("{push}{MAX}"), 0, false),
         (
