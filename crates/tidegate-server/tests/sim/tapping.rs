@@ -75,7 +75,7 @@ pub(crate) fn next_command(
         consumer: NAME,
         record: Record::Settled,
     };
-    let (config, state) = (consumer.config(), consumer.state());
+    let (config, state) = (consumer.config().nameless(), consumer.state());
     let mut live = Consumer::new(now_us, identity, config, state, &mut source);
     if !live.handle_tapped(now_us, has, &mut source) {
         return None;
