@@ -16,7 +16,7 @@ const AHEAD: u64 = 512 << 10;
 /// The length of a write in bytes from which on the writer adds no zeros. Such a write enters many new pages
 /// with one record, so zeros would cost more than they spare.
 const WRITE_MAX: u64 = 128 << 10;
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The part of a segment's file that is in use, from the front on.
 #[derive(Clone, Copy, Debug)]

@@ -254,7 +254,10 @@ impl SimDisk {
             for sector in std::mem::take(&mut inode.dirty) {
                 if kept(name, sector) {
                     inode.persist(sector);
-                    inode.durable_holes.remove(&sector);
+                    match inode.holes.contains(&sector) {
+                        true => inode.durable_holes.insert(sector),
+                        false => inode.durable_holes.remove(&sector),
+                    };
                 }
             }
             // The length of a file survives the crash, because a file system keeps the length in its journal.

@@ -194,8 +194,13 @@ fn a_work_queue_keeps_a_message_until_it_is_settled() {
     comes_to(&mut raw, "Q", [3, 2, 5]);
     // A message must stay after its last delivery, and a late acknowledgement must remove it.
     let until = Instant::now() + PATIENCE;
-    while raw.api("CONSUMER.INFO.Q.A", &json!({}))["num_ack_pending"] != 0 {
-        assert!(Instant::now() < until, "the consumer does not give up");
+    loop {
+        let info = raw.api("CONSUMER.INFO.Q.A", &json!({}));
+        if info["num_ack_pending"] == 0 {
+            break;
+        }
+        let waits = Instant::now() < until;
+        assert!(waits, "the consumer does not give up: {info}");
     }
     assert_eq!(state(&mut raw, "Q"), [3, 2, 5]);
     settle(&mut raw, &taken[2], b"+ACK");

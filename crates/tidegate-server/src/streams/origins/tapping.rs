@@ -77,7 +77,7 @@ impl Taps {
         }
         let key = (origin, consumer.to_owned());
         let before = self.all.get(&key).filter(|holder| named.contains(holder));
-        let holder = *before.or(named.first())?;
+        let holder = *before.or_else(|| named.first())?;
         self.all.insert(key, holder);
         Some(holder == target)
     }

@@ -256,11 +256,11 @@ fn each_message_comes_once_though_both_streams_move() {
             for _ in 0..turns {
                 w.turn();
             }
-            made(
-                &mut w,
-                &format!("STREAM.UPDATE.{name}"),
-                &config(name, replicas),
-            );
+            let update = format!("STREAM.UPDATE.{name}");
+            // The answers to publishes come along with the answer to the request.
+            let answers = w.answers(1, &update, &config(name, replicas));
+            let mut changed = answers.iter().filter(|answer| !answer["config"].is_null());
+            assert!(changed.next().is_some(), "{answers:?}");
             publish(&mut w, 6);
             kill(&mut w, next);
             for _ in 0..8 {
