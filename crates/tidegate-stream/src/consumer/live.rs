@@ -567,24 +567,27 @@ impl Consumer {
     }
 
     /// Returns the time at which to call [`Consumer::handle_timeouts`], then [`Consumer::deliver`] and
-    /// [`Consumer::poll_delta`]. The time is later than `now`, because the caller has already made these
-    /// calls for `now`.
+    /// [`Consumer::poll_delta`]. The time is later than `now`, because the caller has already delivered and
+    /// polled for `now`. Its last call of [`Consumer::handle_timeouts`] may have been for an earlier time: a
+    /// timeout that has passed since then is due at once.
     pub fn deadline(&mut self, now: u64) -> Option<u64> {
         let (receiver, rate) = match &self.receiver {
-            // A pull that waits for microseconds only may have come to its end since the caller's calls.
-            Receiver::Pull(pulls) => (pulls.deadline().map(|at| at.max(now + 1)), None),
+            Receiver::Pull(pulls) => (pulls.deadline(), None),
             Receiver::Push(push) => (push.deadline(), push.rate_deadline(now)),
         };
-        let deadlines = [
-            receiver,
+        let redelivery = self.redelivery.deadline(&self.pending);
+        let unused = self.unused_us();
+        let look = unused.filter(|_| self.is_used());
+        let timeouts = [receiver, redelivery, look].map(|at| at.map(|at| at.max(now + 1)));
+        let others = [
             rate,
-            self.redelivery.deadline(&self.pending),
             self.changes.deadline(),
             self.replay.and_then(|r| r.due_us),
             Some(self.settings.pause_until_us),
-            self.unused_us(),
+            unused,
         ];
-        deadlines.into_iter().flatten().filter(|at| *at > now).min()
+        let others = others.into_iter().flatten().filter(|at| *at > now);
+        others.chain(timeouts.into_iter().flatten()).min()
     }
 
     /// Returns whether no client has used the consumer for the inactivity threshold, so that the caller must
