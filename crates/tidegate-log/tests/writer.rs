@@ -628,3 +628,25 @@ fn a_file_that_a_kill_cut_short_does_not_hold_up_released_segments() {
     assert!(opened.appender.room_left() >= 9 << 10);
     opened.appender.close().unwrap();
 }
+
+/// Returns the length of the first write after `before` appends to a new log, which a crash interrupts.
+fn interrupted_write(before: u64) -> usize {
+    let disk = SimDisk::new();
+    let options = options().segment_bytes(4 << 20).first_bytes(4 << 20);
+    let (mut opened, _) = open(&disk, options);
+    for n in 0..before {
+        append_sync(&mut opened, vec![record(1, n, 1000)]);
+    }
+    disk.crash_at(disk.changes());
+    drop(append(&mut opened, vec![record(1, before, 1000)]));
+    wait_until(|| opened.log.failure().is_some());
+    disk.crashed_write().unwrap()
+}
+
+#[test]
+fn a_short_write_to_a_new_file_brings_zeros_for_the_next_ones() {
+    let page = 4096;
+    assert_eq!(interrupted_write(0), 2 * page + (512 << 10));
+    assert!(interrupted_write(1) <= 2 * page);
+    assert!(interrupted_write(10) <= 2 * page);
+}
