@@ -178,10 +178,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
     nodes.lead("R", 0);
     let filler = disk.path().join("filler");
     fill(&filler);
-    // The freed space is too small for a segment of the log, and large enough for checkpoints.
-    let file = std::fs::File::options().write(true).open(&filler).unwrap();
-    file.set_len(file.metadata().unwrap().len() - (16 << 20))
-        .unwrap();
+    shorten(&filler);
     let mut raw = Raw::connect(&nodes.url(1)).unwrap();
     let (subject, large) = (format!("{kept}.x"), "x".repeat(500_000));
     let mut stored = publish_soon(&mut raw, &subject, &large);
@@ -236,10 +233,7 @@ fn messages_without_room_on_most_nodes_are_refused_and_streams_can_be_emptied() 
     let fillers = [&one, &two].map(|disk| disk.path().join("filler"));
     for filler in &fillers {
         fill(filler);
-        // The freed space is too small for a segment of the log, and large enough for checkpoints.
-        let file = std::fs::File::options().write(true).open(filler).unwrap();
-        file.set_len(file.metadata().unwrap().len() - (16 << 20))
-            .unwrap();
+        shorten(filler);
     }
     let mut raw = Raw::connect(&nodes.url(2)).unwrap();
     let large = "x".repeat(500_000);
@@ -273,4 +267,11 @@ fn fill(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
     let block = vec![0; 1 << 16];
     while file.write_all(&block).is_ok() {}
+}
+
+/// Frees space that is too small for a whole segment of the log, and large enough for checkpoints.
+fn shorten(filler: &Path) {
+    let file = std::fs::File::options().write(true).open(filler).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    file.set_len(bytes - (16 << 20)).unwrap();
 }
