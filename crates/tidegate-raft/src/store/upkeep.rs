@@ -33,6 +33,9 @@ const KEPT_BACK_SHARE: u64 = 16;
 /// The divisor that gives the removed bytes after which the store reviews the segments: the store divides the
 /// part of a segment by it for which the log has reserved disk space.
 const REVIEWED_SHARE: u64 = 4;
+/// The divisor that gives the room for entries which leaders on other nodes may have on their way: the store
+/// divides the length of a segment by it.
+const ON_THE_WAY_SHARE: u64 = 2;
 /// The growth of the log, in bytes, after which the store tries again to give a checkpoint's reserve its
 /// wanted length.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
@@ -68,6 +71,18 @@ impl Store {
             (false, false) => Space::Free,
             _ => Space::Low,
         }
+    }
+
+    /// Returns whether the log has room for the entries that leaders on other nodes may have on their way to
+    /// this node. If it does not, the node should announce that it has no space, so that these leaders refuse
+    /// messages in time: an entry that too few nodes can store gets no answer. A log that is
+    /// [short](tidegate_log::Log::is_short) of space reaches its end sooner than an announcement reaches the
+    /// leaders.
+    #[must_use]
+    pub fn has_room_for_leaders(&self) -> bool {
+        let most = self.options.segment_bytes / ON_THE_WAY_SHARE;
+        let ends = self.log.is_short() && self.appender.room_left() < most;
+        self.space() == Space::Free && !ends
     }
 
     /// Returns whether the store lacks disk space, for more messages or only for the next step of the log's

@@ -17,7 +17,7 @@ use super::Node;
 use super::slots::Inner;
 use crate::streams::JetStream;
 use crate::streams::directory::leader_message::{
-    LeaderMessage, PREFIX, STREAM, group_at, subject_of_full, subject_of_group,
+    FULL, LeaderMessage, PREFIX, STREAM, group_at, subject_of_full, subject_of_group,
 };
 
 impl Node {
@@ -65,6 +65,17 @@ impl Node {
     /// Returns whether this node has no disk space for messages, which it has announced to its peers.
     pub(crate) const fn has_no_room(&self) -> bool {
         self.full.is_some()
+    }
+
+    /// Notes an announcement of a peer if it says that a node has no disk space, so that the leaders on this
+    /// node learn of it at once.
+    pub(super) fn note_if_full(&mut self, subject: &[u8]) {
+        self.heard_of_full |= subject.starts_with(FULL.as_bytes());
+    }
+
+    /// Returns whether a peer has announced since the last call that a node has no disk space for messages.
+    pub(crate) const fn take_heard_of_full(&mut self) -> bool {
+        std::mem::replace(&mut self.heard_of_full, false)
     }
 
     /// Returns whether the node with this id has announced that it has no disk space for messages. The id may

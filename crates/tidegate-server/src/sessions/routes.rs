@@ -454,6 +454,7 @@ impl Node {
         heard.insert(id, sub);
         self.system.subscriptions += usize::from(is_inner(pattern));
         self.sublist.insert_many(pattern, queue, sub);
+        self.note_if_full(pattern);
         self.subscribed(pattern);
         Ok(())
     }

@@ -17,7 +17,7 @@ use tidegate_cluster::groups::{GroupId, GroupOf, groups};
 use tidegate_cluster::members::Members;
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_raft::replica::{Message, StepError, Term, wire};
-use tidegate_raft::store::{Space, Store};
+use tidegate_raft::store::Store;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::AccountLimits;
@@ -345,7 +345,7 @@ impl Replication {
         store: &mut Store,
         peers: &mut Peers,
     ) {
-        node.announce_full(self.known.me, store.space() != Space::Free);
+        node.announce_full(self.known.me, !store.has_room_for_leaders());
         for group in &mut self.groups {
             if group.look(now, node, store, &self.known) {
                 self.look_at = now;
@@ -353,6 +353,11 @@ impl Replication {
         }
         if let Some(directory) = self.groups.get(GroupSlot::DIRECTORY) {
             directory.look_whether_current(now, node, store);
+        }
+        if node.take_heard_of_full() {
+            for group in &self.groups {
+                group.look_for_room(now, node, &self.known);
+            }
         }
         if self.look_at <= now {
             self.look_at = now + LOOK;

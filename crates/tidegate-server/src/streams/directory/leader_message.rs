@@ -24,6 +24,8 @@ use crate::streams::context::Context;
 /// The prefix of the subjects at which only leaders and nodes listen, never clients.
 pub(crate) const PREFIX: &[u8] = b"$TG.";
 const GROUP: &str = "$TG.GROUP.";
+/// The prefix of the subjects at which a node listens to show the other nodes that it has no room for messages.
+pub(crate) const FULL: &str = "$TG.FULL.";
 /// The prefix of the subject at which a node listens to show the other nodes that it serves a stream.
 pub(crate) const STREAM: &str = "$TG.STREAM.";
 
@@ -185,7 +187,7 @@ pub(crate) fn subject_of_stream(name: &str) -> String {
 /// Returns the subject at which the node with this id listens to show the other nodes that it has no room for
 /// messages.
 pub(crate) fn subject_of_full(id: u64) -> String {
-    format!("$TG.FULL.{id:016x}")
+    format!("{FULL}{id:016x}")
 }
 
 /// Reads the group from a subject at which a group's leader listens, so that a node learns the leader's
