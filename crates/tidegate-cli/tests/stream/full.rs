@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -49,6 +50,44 @@ fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     let block = vec![0; 1 << 16];
     while file.write_all(&block).is_ok() {}
+}
+
+/// Returns the bytes that the files in a directory take on the disk.
+fn disk_bytes(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(of) if of.is_dir() => disk_bytes(&entry.path()),
+        Ok(of) => of.blocks() * 512,
+        // The server has removed the file meanwhile.
+        Err(_) => 0,
+    });
+    bytes.sum()
+}
+
+#[test]
+fn an_empty_server_takes_little_of_the_disk() {
+    if other().is_some() {
+        println!("this is a promise of ours, so it is not asked of nats-server");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let server = Server::start_in(&data, "");
+    let taken = disk_bytes(&data);
+    assert!(taken < 5_000_000, "an empty server takes {taken} bytes");
+    server.good(&["stream", "add", "S", "--subjects", "s", "--storage", "file"]);
+    let mut raw = Raw::connect(&server.url).unwrap();
+    raw.publish("s", "ack", b"one").unwrap();
+    raw.message().unwrap();
+    let taken = disk_bytes(&data);
+    assert!(taken < 5_000_000, "one message takes {taken} bytes");
+    // The reservation must keep ahead of a client that publishes without a pause.
+    let payload = vec![b'x'; 500_000];
+    for seq in 2..300 {
+        raw.publish("s", "ack", &payload).unwrap();
+        let answer: Value = serde_json::from_slice(&raw.message().unwrap().payload).unwrap();
+        assert_eq!(answer["seq"], json!(seq), "{answer}");
+    }
 }
 
 #[test]

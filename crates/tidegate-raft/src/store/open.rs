@@ -136,8 +136,8 @@ impl Default for Options {
             rejoined: None,
             begun: false,
             segment_bytes: 64 << 20,
-            // A new server so has the disk space for its first messages.
-            first_bytes: 64 << 20,
+            // An empty server so takes below 5 MB of the disk: two segments of this length, and small files.
+            first_bytes: 2 << 20,
             uncommitted_bytes_max: 16 << 20,
             tail_bytes_max: 32 << 20,
             read_bytes_max: 32 << 20,
