@@ -225,8 +225,8 @@ pub struct Node {
     announced: Announced,
     /// This node's id while its disk has no room for messages; otherwise `None`.
     full: Option<u64>,
-    /// True if a peer has announced that a node has no disk space, and the event loop has not looked yet which
-    /// groups that concerns.
+    /// True if a peer has announced that a node has no disk space, and the event loop has not looked yet
+    /// which groups that concerns.
     heard_of_full: bool,
     /// The node's state towards the other nodes of the cluster; `None` if the server is no part of a cluster,
     /// and so has no peers.

@@ -24,7 +24,8 @@ use crate::streams::context::Context;
 /// The prefix of the subjects at which only leaders and nodes listen, never clients.
 pub(crate) const PREFIX: &[u8] = b"$TG.";
 const GROUP: &str = "$TG.GROUP.";
-/// The prefix of the subjects at which a node listens to show the other nodes that it has no room for messages.
+/// The prefix of the subjects at which a node listens to show the other nodes that it has no room for
+/// messages.
 pub(crate) const FULL: &str = "$TG.FULL.";
 /// The prefix of the subject at which a node listens to show the other nodes that it serves a stream.
 pub(crate) const STREAM: &str = "$TG.STREAM.";
