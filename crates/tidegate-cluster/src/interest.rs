@@ -130,14 +130,11 @@ impl Wanted {
         }
     }
 
-    /// Returns the pattern and the name of the ended queue group with this id, so that the node can pass a
-    /// late message on; `None` if the node no longer remembers the group.
-    #[must_use]
-    pub fn ended(&self, id: InterestId) -> Option<(&[u8], &[u8])> {
-        let mut newest_first = self.ended.iter().rev();
-        let (_, key) = newest_first.find(|(ended, _)| *ended == id)?;
-        let (pattern, queue) = split(key);
-        queue.map(|queue| (pattern, queue))
+    /// Iterates over the ids and the names of the ended queue groups that the node remembers, so that it can
+    /// pass late messages on.
+    pub fn all_ended(&self) -> impl Iterator<Item = (InterestId, &[u8])> {
+        let all = self.ended.iter();
+        all.filter_map(|(id, key)| Some((*id, split(key).1?)))
     }
 
     /// Returns the number of different patterns with a subscription, for monitoring.
@@ -245,13 +242,16 @@ mod tests {
         let mut wanted = Wanted::default();
         wanted.add(b"a", None);
         wanted.remove(b"a", None);
-        assert_eq!(wanted.ended(1), None, "nothing is passed on to those");
+        assert_eq!(
+            wanted.all_ended().count(),
+            0,
+            "nothing is passed on to those"
+        );
         for _ in 0..=ENDED_MAX {
             wanted.add(b"a", Some(b"q"));
             wanted.remove(b"a", Some(b"q"));
         }
-        assert_eq!(wanted.ended(2), None);
-        assert_eq!(wanted.ended(3), Some((&b"a"[..], &b"q"[..])));
-        assert_eq!(wanted.ended.len(), ENDED_MAX);
+        assert_eq!(wanted.all_ended().next(), Some((3, &b"q"[..])));
+        assert_eq!(wanted.all_ended().count(), ENDED_MAX);
     }
 }

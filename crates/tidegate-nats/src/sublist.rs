@@ -3,8 +3,9 @@
 //!
 //! The sublist knows only the key of a subscription ([`SubKey`]); the caller owns the rest of the
 //! subscription. Adding and removing a subscription cost the length of its pattern, independently of the
-//! number of other subscriptions. Finding costs a hash and a comparison if the cache knows the subject,
-//! otherwise a walk over the trie nodes that can match.
+//! number of other subscriptions and of queue groups. Finding costs a hash and a comparison if the cache
+//! knows the subject, otherwise a walk over the trie nodes that can match. The sublist counts the nodes and
+//! queue groups that walks visit ([`SublistStats::visits`]), because they may be very many.
 //!
 //! The cache is direct-mapped: the hash of a subject chooses one cell, and a cell keeps the matching
 //! subscriptions of one subject. The next subject of a cell reuses the cell's memory, so that finding
@@ -12,13 +13,21 @@
 //! cell of its subject. A change of a subscription with a wildcard invalidates all cells, because it may
 //! concern any subject.
 
+mod groups;
+mod matches;
+#[cfg(test)]
+mod tests;
+mod walk;
+
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 
+use self::groups::Groups;
+pub use self::matches::{Matches, Members};
+use self::walk::{Trie, Walk};
 use super::collections::{ByteMap, ChunkedSlab};
 use super::subject::{has_wildcard, tokens};
-use super::system::is_inner;
 
 /// The number by which the caller names a subscription. The sublist keeps a table indexed by these numbers,
 /// so they should be small and dense.
@@ -30,19 +39,12 @@ const CACHE_LEN: usize = 4096;
 /// together with [`CACHED_KEYS_MAX`], the greatest number of subscriptions in a cell.
 const CACHED_SUBJECT_BYTES_MAX: usize = 256;
 const CACHED_KEYS_MAX: usize = 1024;
+/// The greatest number of queue groups of which a look-up gathers the members at once. The caller gathers
+/// those of further groups in parts.
+const GATHERED_AT_ONCE: usize = 512;
 
 const NONE: u32 = u32::MAX;
 const ROOT: u32 = 0;
-
-/// The subscriptions that match one subject, to which the server delivers a message of this subject.
-#[derive(Clone, Debug, Default)]
-pub struct Matches {
-    /// The subscriptions outside of queue groups: each receives a copy of the message.
-    pub plain: Vec<SubKey>,
-    members: Vec<SubKey>,
-    firsts: Vec<SubKey>,
-    ends: Vec<Ends>,
-}
 
 /// The result of a lookup that the sublist lends to the caller during a delivery: see [`Sublist::lend`].
 #[derive(Debug)]
@@ -51,109 +53,6 @@ pub struct Lent {
     slot: Option<usize>,
     /// The subscriptions that match the looked-up subject, to which the caller delivers.
     pub matches: Matches,
-}
-
-/// The ends of one queue group's subscriptions in the lists of [`Matches`]. Each list holds the
-/// subscriptions of one queue group after the other, so a group begins where the previous one ends.
-#[derive(Clone, Copy, Debug)]
-struct Ends {
-    many: u32,
-    single: u32,
-    firsts: u32,
-}
-
-/// The subscriptions of one queue group that match a subject. The server delivers a message to one member of
-/// the group. If several patterns match the subject, the group may have members under each of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Members<'a> {
-    /// The subscriptions that each stand for several members of the queue group, such as the subscription of
-    /// another node (see [`Sublist::insert_many`]).
-    pub many: &'a [SubKey],
-    /// The subscriptions that each stand for one member of the queue group.
-    pub single: &'a [SubKey],
-    /// The first subscription in `single` of each matching pattern under which the group has single members.
-    /// The caller finds these patterns by these subscriptions.
-    pub firsts: &'a [SubKey],
-}
-
-impl Matches {
-    /// Iterates over the queue groups with subscriptions that match the subject, each of which gets one copy
-    /// of a message.
-    pub fn groups(&self) -> impl Iterator<Item = Members<'_>> {
-        (0..self.ends.len()).map(|at| self.group(at))
-    }
-
-    /// Iterates over all subscriptions that match the subject: first those outside of queue groups, then the
-    /// members of queue groups.
-    pub fn iter(&self) -> impl Iterator<Item = SubKey> {
-        self.plain.iter().chain(&self.members).copied()
-    }
-
-    /// Returns the number of subscriptions that match the subject, inside and outside of queue groups.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.plain.len() + self.members.len()
-    }
-
-    /// Returns the number of queue groups with subscriptions that match the subject, for a loop over them.
-    #[must_use]
-    pub const fn groups_len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Returns the queue group with the index `at` among the groups with subscriptions that match the
-    /// subject.
-    #[must_use]
-    pub fn group(&self, at: usize) -> Members<'_> {
-        let before = at.checked_sub(1).map(|before| self.ends[before]);
-        let (start, first) = before.map_or((0, 0), |ends| (ends.single, ends.firsts));
-        let ends = self.ends[at];
-        Members {
-            many: &self.members[start as usize..ends.many as usize],
-            single: &self.members[ends.many as usize..ends.single as usize],
-            firsts: &self.firsts[first as usize..ends.firsts as usize],
-        }
-    }
-
-    /// Returns whether no subscription matches the subject, so that a message has no receiver.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.plain.is_empty() && self.members.is_empty()
-    }
-
-    fn clear(&mut self) {
-        self.plain.clear();
-        self.members.clear();
-        self.firsts.clear();
-        self.ends.clear();
-    }
-
-    /// Adds the queue groups that a walk has found in the trie. Queue groups with equal names under several
-    /// patterns form one group, because the name alone identifies a group.
-    fn add_groups(&mut self, nodes: &ChunkedSlab<TrieNode>, found: &mut [GroupPlace]) {
-        let at = |place: &GroupPlace| &nodes[place.node as usize].groups[place.group as usize];
-        let several = found.first().map(|f| f.node) != found.last().map(|f| f.node);
-        if several {
-            found.sort_unstable_by(|a, b| at(a).name.cmp(&at(b).name));
-        }
-        for same in found.chunk_by(|a, b| several && at(a).name == at(b).name) {
-            for place in same {
-                let (many, _) = at(place).parts();
-                self.members.extend_from_slice(many);
-            }
-            let many = index(self.members.len());
-            for place in same {
-                let (_, single) = at(place).parts();
-                self.firsts.extend(single.first());
-                self.members.extend_from_slice(single);
-            }
-            self.ends.push(Ends {
-                many,
-                single: index(self.members.len()),
-                firsts: index(self.firsts.len()),
-            });
-        }
-    }
 }
 
 /// The counts of a sublist, for monitoring.
@@ -169,6 +68,9 @@ pub struct SublistStats {
     pub lookups: u64,
     /// The number of lookups that the cache has answered so far.
     pub hits: u64,
+    /// The number of trie nodes and queue groups that all other lookups have visited so far, which is about
+    /// their cost.
+    pub visits: u64,
 }
 
 /// Keeps the subscriptions of one server by pattern, and finds those that match a subject; see the
@@ -176,6 +78,7 @@ pub struct SublistStats {
 #[derive(Debug)]
 pub struct Sublist {
     nodes: ChunkedSlab<TrieNode>,
+    groups: Groups,
     /// The place of each subscription in the trie, by the subscription's key, so that a removal needs no
     /// search.
     places: Vec<Place>,
@@ -196,16 +99,27 @@ pub struct Sublist {
 struct TrieNode {
     parent: u32,
     token: Box<[u8]>,
-    /// The child nodes by literal token; `None` for a trie node without such children, because most trie
-    /// nodes have none.
-    children: Option<Box<ByteMap<u32>>>,
+    /// The child nodes for literal tokens.
+    children: Children,
     /// The child node for the token `*`, which matches any one token; `NONE` if no pattern continues so.
     any: u32,
     /// The child node for the token `>`, which matches all further tokens; `NONE` if no pattern continues
     /// so.
     rest: u32,
     plain: Vec<SubKey>,
-    groups: Vec<Group>,
+    /// The numbers of the queue groups under the pattern that ends here.
+    groups: Vec<u32>,
+}
+
+/// The child nodes of a trie node for literal tokens. Most trie nodes have none or one.
+#[derive(Debug, Default)]
+enum Children {
+    #[default]
+    None,
+    /// The child node and the lower half of its token's hash, so that a walk rarely visits a child in vain.
+    One { hash: u32, node: u32 },
+    /// The child nodes by token.
+    Many(Box<ByteMap<u32>>),
 }
 
 impl TrieNode {
@@ -213,7 +127,7 @@ impl TrieNode {
         Self {
             parent,
             token: token.into(),
-            children: None,
+            children: Children::None,
             any: NONE,
             rest: NONE,
             plain: Vec::new(),
@@ -221,82 +135,31 @@ impl TrieNode {
         }
     }
 
-    fn child(&self, token: &[u8]) -> Option<u32> {
-        match token {
-            b"*" => Some(self.any).filter(|n| *n != NONE),
-            b">" => Some(self.rest).filter(|n| *n != NONE),
-            _ => self.literal(token),
-        }
-    }
-
-    /// Sets the trie node's child for `token`; `NONE` as `child` removes it.
-    fn set_child(&mut self, token: &[u8], child: u32) {
-        match token {
-            b"*" => self.any = child,
-            b">" => self.rest = child,
-            _ => {
-                let children = self.children.get_or_insert_default();
-                match child {
-                    NONE => children.remove(token),
-                    child => children.insert(token.into(), child),
-                };
-                if children.is_empty() {
-                    self.children = None;
-                }
-            }
-        }
-    }
-
-    /// Returns the trie node's child for a literal token; `None` if no pattern continues with the token.
+    /// Returns the trie node's child for a literal token with this hash; `None` if no pattern continues with
+    /// the token.
     #[inline]
-    fn literal(&self, token: &[u8]) -> Option<u32> {
-        self.children.as_ref()?.get(token).copied()
+    fn literal(&self, nodes: &ChunkedSlab<Self>, hash: u64, token: &[u8]) -> Option<u32> {
+        match &self.children {
+            Children::None => None,
+            Children::One { hash: half, node } => {
+                let same = *half == hash as u32 && *nodes[*node as usize].token == *token;
+                same.then_some(*node)
+            }
+            Children::Many(children) => children.get_hashed(hash, token).copied(),
+        }
     }
 
     fn is_empty(&self) -> bool {
-        let childless = self.children.is_none() && self.any == NONE && self.rest == NONE;
+        let literals = !matches!(self.children, Children::None);
+        let childless = !literals && self.any == NONE && self.rest == NONE;
         childless && self.plain.is_empty() && self.groups.is_empty()
     }
-}
-
-#[derive(Debug)]
-struct Group {
-    name: Box<[u8]>,
-    members: Vec<SubKey>,
-    /// The number of keys in `members` that stand for several members of the queue group. These keys come
-    /// first.
-    many: u32,
-}
-
-impl Group {
-    /// Returns the keys that stand for several members of the queue group, and then the keys that stand for
-    /// one.
-    fn parts(&self) -> (&[SubKey], &[SubKey]) {
-        self.members.split_at(self.many as usize)
-    }
-}
-
-/// The place of a queue group in the trie: the trie node, and the group's index in that node.
-#[derive(Clone, Copy, Debug)]
-struct GroupPlace {
-    node: u32,
-    group: u32,
-}
-
-/// Walks over the trie for one subject, with buffers that the sublist keeps from one walk to the next.
-#[derive(Debug, Default)]
-struct Walk {
-    /// The branches still to walk, each as a trie node and an index into the subject.
-    branches: Vec<(u32, usize)>,
-    /// The queue groups that the walk has found so far.
-    groups: Vec<GroupPlace>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
     node: u32,
-    /// The index of the subscription's queue group in the trie node; `NONE` for a subscription outside of
-    /// queue groups.
+    /// The number of the subscription's queue group; `NONE` for a subscription outside of queue groups.
     group: u32,
     /// The index of the subscription's key in the key list of the trie node or of the queue group, so that a
     /// removal needs no search.
@@ -327,6 +190,7 @@ impl Sublist {
         cache.resize_with(len.max(1), Slot::default);
         Self {
             nodes,
+            groups: Groups::default(),
             places: Vec::new(),
             hasher: RandomState::default(),
             cache,
@@ -347,11 +211,11 @@ impl Sublist {
     /// members, such as those on another node; the caller knows their number. [`Members`] lists such keys
     /// apart from single members.
     pub fn insert_many(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
-        let Place { node, group, at } = self.add(pattern, queue, key);
+        let Place { group, at, .. } = self.add(pattern, queue, key);
         if group == NONE {
             return;
         }
-        let group = &mut self.nodes[node as usize].groups[group as usize];
+        let group = self.groups.get_mut(group);
         let to = group.many;
         group.many += 1;
         group.members.swap(at as usize, to as usize);
@@ -363,23 +227,15 @@ impl Sublist {
         self.forget(pattern);
         let mut at = ROOT;
         for token in tokens(pattern) {
-            let child = self.nodes[at as usize].child(token);
+            let child = self.child(at, token);
             at = child.unwrap_or_else(|| self.add_node(at, token));
         }
         let node = &mut self.nodes[at as usize];
         let (group, list) = match queue {
             None => (NONE, &mut node.plain),
             Some(name) => {
-                let found = node.groups.iter().position(|g| *g.name == *name);
-                let i = found.unwrap_or_else(|| {
-                    node.groups.push(Group {
-                        name: name.into(),
-                        members: Vec::new(),
-                        many: 0,
-                    });
-                    node.groups.len() - 1
-                });
-                (index(i), &mut node.groups[i].members)
+                let group = self.groups.find_or_make(at, name, &mut node.groups);
+                (group, &mut self.groups.get_mut(group).members)
             }
         };
         let place = Place {
@@ -417,7 +273,7 @@ impl Sublist {
         let list = if place.group == NONE {
             &mut node.plain
         } else {
-            let group = &mut node.groups[place.group as usize];
+            let group = self.groups.get_mut(place.group);
             if place.at < group.many {
                 // In `members` the keys that stand for several members come first, and this key is among
                 // them. So the sublist swaps the key with the last of these keys, and then removes it like
@@ -436,12 +292,7 @@ impl Sublist {
             self.places[*moved as usize].at = place.at;
         }
         if place.group != NONE && list.is_empty() {
-            node.groups.swap_remove(place.group as usize);
-            if let Some(moved) = node.groups.get(place.group as usize) {
-                for key in &moved.members {
-                    self.places[*key as usize].group = place.group;
-                }
-            }
+            self.groups.remove(place.group, &mut node.groups);
         }
         self.prune(place.node);
         self.stats.len -= 1;
@@ -454,14 +305,30 @@ impl Sublist {
     pub fn matches(&mut self, subject: &[u8]) -> &Matches {
         match self.look_up(subject) {
             Some(at) => &self.cache[at].matches,
-            None => &self.scratch,
+            None => {
+                self.scratch.gather(&self.groups, usize::MAX);
+                &self.scratch
+            }
         }
+    }
+
+    /// Returns whether a queue group that matches `subject` has a key that stands for several members (see
+    /// [`insert_many`](Self::insert_many)).
+    pub fn matches_many(&mut self, subject: &[u8]) -> bool {
+        let found = match self.look_up(subject) {
+            Some(at) => &self.cache[at].matches,
+            None => &self.scratch,
+        };
+        found.has_many(&self.groups)
     }
 
     /// Lends the subscriptions that match `subject` to the caller without a borrow of the sublist, so that
     /// the caller can change its own state during a delivery. The caller returns the result with
     /// [`put_back`](Self::put_back), or keeps it with [`keep`](Self::keep). Until then the caller must not
     /// look up a subject or change a subscription.
+    ///
+    /// If very many queue groups match, the result lacks the members of some ([`Matches::is_gathered`]), and
+    /// the caller adds them with [`gather`](Self::gather).
     #[inline]
     pub fn lend(&mut self, subject: &[u8]) -> Lent {
         let slot = self.look_up(subject);
@@ -471,6 +338,12 @@ impl Sublist {
         };
         let matches = std::mem::take(matches);
         Lent { slot, matches }
+    }
+
+    /// Adds to a result of [`lend`](Self::lend) the members of about `most` further queue groups. Leaves out
+    /// the groups that have ended since.
+    pub fn gather(&self, matches: &mut Matches, most: usize) {
+        matches.gather(&self.groups, most);
     }
 
     /// Takes back a result that [`lend`](Self::lend) lent, so that the cache has the result again.
@@ -497,7 +370,7 @@ impl Sublist {
     fn look_up(&mut self, subject: &[u8]) -> Option<usize> {
         self.stats.lookups += 1;
         if subject.len() > CACHED_SUBJECT_BYTES_MAX {
-            self.walk.run(&self.nodes, &mut self.scratch, subject);
+            self.walk_for(subject);
             return None;
         }
         let at = self.slot(subject);
@@ -506,16 +379,32 @@ impl Sublist {
             self.stats.hits += 1;
             return Some(at);
         }
-        self.walk.run(&self.nodes, &mut slot.matches, subject);
-        if slot.matches.len() > CACHED_KEYS_MAX {
-            self.scratch = std::mem::take(&mut slot.matches);
-            slot.generation = 0;
+        slot.generation = 0;
+        // The walk uses the memory of the cell, which stays small.
+        self.scratch = std::mem::take(&mut slot.matches);
+        self.walk_for(subject);
+        if !self.scratch.is_gathered() || self.scratch.len() > CACHED_KEYS_MAX {
             return None;
         }
+        let slot = &mut self.cache[at];
+        slot.matches = std::mem::take(&mut self.scratch);
         slot.generation = self.generation;
         slot.subject.clear();
         slot.subject.extend_from_slice(subject);
         Some(at)
+    }
+
+    /// Walks the trie for `subject`, with the result in `scratch`.
+    fn walk_for(&mut self, subject: &[u8]) {
+        let trie = Trie {
+            nodes: &self.nodes,
+            groups: &self.groups,
+            hasher: &self.hasher,
+        };
+        self.stats.visits += self.walk.run(trie, &mut self.scratch, subject);
+        if self.scratch.groups_found() <= GATHERED_AT_ONCE {
+            self.scratch.gather(&self.groups, usize::MAX);
+        }
     }
 
     /// Returns the subscriptions that match `subject`, without a change to the cache or the counts, for
@@ -528,7 +417,8 @@ impl Sublist {
                 return &slot.matches;
             }
         }
-        Walk::default().run(&self.nodes, scratch, subject);
+        Walk::default().run(self.trie(), scratch, subject);
+        scratch.gather(&self.groups, usize::MAX);
         scratch
     }
 
@@ -537,7 +427,7 @@ impl Sublist {
     #[must_use]
     pub fn first_wanting(&self, subject: &[u8]) -> Option<SubKey> {
         let mut found = Matches::default();
-        Walk::default().run(&self.nodes, &mut found, subject);
+        Walk::default().run(self.trie(), &mut found, subject);
         found.plain.first().copied()
     }
 
@@ -545,6 +435,14 @@ impl Sublist {
     #[must_use]
     pub const fn stats(&self) -> SublistStats {
         self.stats
+    }
+
+    const fn trie(&self) -> Trie<'_> {
+        Trie {
+            nodes: &self.nodes,
+            groups: &self.groups,
+            hasher: &self.hasher,
+        }
     }
 
     fn slot(&self, subject: &[u8]) -> usize {
@@ -560,9 +458,44 @@ impl Sublist {
         }
     }
 
+    fn child(&self, at: u32, token: &[u8]) -> Option<u32> {
+        let node = &self.nodes[at as usize];
+        match token {
+            b"*" => Some(node.any).filter(|n| *n != NONE),
+            b">" => Some(node.rest).filter(|n| *n != NONE),
+            _ => node.literal(&self.nodes, self.hasher.hash_one(token), token),
+        }
+    }
+
+    /// Adds the child node for a literal token, which the trie node `parent` does not have yet.
+    fn add_literal(&mut self, parent: u32, token: &[u8], node: u32) {
+        let children = std::mem::take(&mut self.nodes[parent as usize].children);
+        let children = match children {
+            Children::None => Children::One {
+                hash: self.hasher.hash_one(token) as u32,
+                node,
+            },
+            Children::One { node: first, .. } => {
+                let mut children = ByteMap::with_hasher(self.hasher.clone());
+                children.insert(self.nodes[first as usize].token.clone(), first);
+                children.insert(token.into(), node);
+                Children::Many(Box::new(children))
+            }
+            Children::Many(mut children) => {
+                children.insert(token.into(), node);
+                Children::Many(children)
+            }
+        };
+        self.nodes[parent as usize].children = children;
+    }
+
     fn add_node(&mut self, parent: u32, token: &[u8]) -> u32 {
         let child = index(self.nodes.insert(TrieNode::new(parent, token)));
-        self.nodes[parent as usize].set_child(token, child);
+        match token {
+            b"*" => self.nodes[parent as usize].any = child,
+            b">" => self.nodes[parent as usize].rest = child,
+            _ => self.add_literal(parent, token, child),
+        }
         child
     }
 
@@ -574,7 +507,20 @@ impl Sublist {
                 return;
             }
             let node = self.nodes.remove(at as usize);
-            self.nodes[node.parent as usize].set_child(&node.token, NONE);
+            let parent = &mut self.nodes[node.parent as usize];
+            match &*node.token {
+                b"*" => parent.any = NONE,
+                b">" => parent.rest = NONE,
+                token => match &mut parent.children {
+                    Children::Many(children) => {
+                        children.remove(token);
+                        if children.is_empty() {
+                            parent.children = Children::None;
+                        }
+                    }
+                    children => *children = Children::None,
+                },
+            }
             at = node.parent;
         }
     }
@@ -586,191 +532,6 @@ impl Default for Sublist {
     }
 }
 
-impl Walk {
-    /// Walks the trie for `subject` and puts the matching subscriptions into `out`. The walk keeps a stack
-    /// of its own with the branches still to walk, so that a subject of thousands of tokens cannot overflow
-    /// the thread's stack.
-    fn run(&mut self, nodes: &ChunkedSlab<TrieNode>, out: &mut Matches, subject: &[u8]) {
-        self.branches.clear();
-        self.groups.clear();
-        out.clear();
-        if tokens(subject).any(<[u8]>::is_empty) {
-            return;
-        }
-        // A wildcard must not match the first token of the system account's inner subjects, so that no
-        // client of another account receives their messages.
-        let apart = is_inner(subject);
-        let mut next = Some((ROOT, 0));
-        while let Some((at, from)) = next {
-            let node = &nodes[at as usize];
-            let wild = at != ROOT || !apart;
-            if from > subject.len() {
-                self.take(at, node, out);
-                next = self.branches.pop();
-                continue;
-            }
-            let rest = &subject[from..];
-            let token = &rest[..memchr::memchr(b'.', rest).unwrap_or(rest.len())];
-            if wild && node.rest != NONE {
-                self.take(node.rest, &nodes[node.rest as usize], out);
-            }
-            let after = from + token.len() + 1;
-            let any = (wild && node.any != NONE).then_some((node.any, after));
-            // A subject may contain a token that looks like a wildcard, because the session checks subjects
-            // only if the client asks for that. The lookup finds no literal child for such a token.
-            let literal = node.literal(token).map(|n| (n, after));
-            next = match (literal, any) {
-                (Some(literal), Some(any)) => {
-                    self.branches.push(any);
-                    Some(literal)
-                }
-                (literal, any) => literal.or(any).or_else(|| self.branches.pop()),
-            };
-        }
-        out.add_groups(nodes, &mut self.groups);
-    }
-
-    /// Adds the subscriptions and queue groups of a matching trie node to the result.
-    fn take(&mut self, at: u32, node: &TrieNode, out: &mut Matches) {
-        out.plain.extend_from_slice(&node.plain);
-        let all = (0..index(node.groups.len())).map(|group| GroupPlace { node: at, group });
-        self.groups.extend(all);
-    }
-}
-
 fn index(i: usize) -> u32 {
     u32::try_from(i).expect("trie nodes and subscriptions take more than a byte each")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::subject::{contains, is_pattern};
-    use super::*;
-    use proptest::prelude::*;
-
-    fn found(list: &mut Sublist, subject: &str) -> (Vec<SubKey>, Vec<Vec<SubKey>>) {
-        let m = list.matches(subject.as_bytes());
-        let sorted = |keys: &[SubKey]| {
-            let mut keys = keys.to_vec();
-            keys.sort_unstable();
-            keys
-        };
-        let all = |group: Members<'_>| sorted(&[group.many, group.single].concat());
-        let mut groups: Vec<_> = m.groups().map(all).collect();
-        groups.sort();
-        (sorted(&m.plain), groups)
-    }
-
-    #[test]
-    fn wildcards_and_groups() {
-        let mut list = Sublist::new();
-        for (key, pattern) in [">", "a.*", "a.b", "*.b", "a.>", "*.*", "b.b"]
-            .iter()
-            .enumerate()
-        {
-            list.insert(pattern.as_bytes(), None, key as SubKey);
-        }
-        list.insert(b"a.b", Some(b"q"), 10);
-        list.insert(b"a.b", Some(b"q"), 11);
-        list.insert(b"a.*", Some(b"q"), 12);
-        list.insert(b"a.*", Some(b"r"), 13);
-        let all = (vec![0, 1, 2, 3, 4, 5], vec![vec![10, 11, 12], vec![13]]);
-        assert_eq!(found(&mut list, "a.b"), all);
-        assert_eq!(found(&mut list, "a.b"), all);
-        assert_eq!(list.stats().hits, 1);
-        assert_eq!(found(&mut list, "a"), (vec![0], vec![]));
-        assert!(found(&mut list, "a..b").0.is_empty());
-        list.remove(b"a.b", 10);
-        list.remove(b"a.b", 11);
-        assert_eq!(found(&mut list, "a.b").1, vec![vec![12], vec![13]]);
-    }
-
-    #[derive(Clone, Debug)]
-    enum Act {
-        Insert(String, Option<u8>, bool),
-        Remove(usize),
-        Find(String),
-    }
-
-    fn act() -> impl Strategy<Value = Act> {
-        let word = |choices: &'static [&'static str]| {
-            prop::collection::vec(prop::sample::select(choices), 1..4).prop_map(|v| v.join("."))
-        };
-        prop_oneof![
-            3 => (word(&["a", "b", "*", ">"]), prop::option::of(0..2_u8), any::<bool>())
-                .prop_map(|(p, q, many)| Act::Insert(p, q, many)),
-            2 => any::<prop::sample::Index>().prop_map(|i| Act::Remove(i.index(1000))),
-            4 => word(&["a", "b", "c", "*"]).prop_map(Act::Find),
-        ]
-    }
-
-    proptest! {
-        /// Compares a sublist with a naive model that tests every subscription against each subject.
-        #[test]
-        fn as_the_naive_model(acts in prop::collection::vec(act(), 1..200)) {
-            let mut list = Sublist::new();
-            let mut model: Vec<Option<(String, Option<u8>, bool)>> = Vec::new();
-            for act in acts {
-                match act {
-                    Act::Insert(p, q, many) if is_pattern(p.as_bytes()) => {
-                        let name = q.map(|q| [q]);
-                        let (queue, key) = (name.as_ref().map(|n| &n[..]), model.len() as SubKey);
-                        match many {
-                            true => list.insert_many(p.as_bytes(), queue, key),
-                            false => list.insert(p.as_bytes(), queue, key),
-                        }
-                        model.push(Some((p, q, many)));
-                    }
-                    Act::Insert(..) => {}
-                    Act::Remove(i) => {
-                        let live: Vec<_> = (0..model.len()).filter(|k| model[*k].is_some()).collect();
-                        if let Some(key) = live.get(i % live.len().max(1)) {
-                            let (p, ..) = model[*key].take().unwrap();
-                            list.remove(p.as_bytes(), *key as SubKey);
-                        }
-                    }
-                    Act::Find(subject) => {
-                        // The model replaces a wildcard in the subject by a plain token, because only a
-                        // pattern with a wildcard at that place matches it.
-                        let literal = subject.replace('*', "\u{1}");
-                        let mut plain = Vec::new();
-                        let mut groups = std::collections::BTreeMap::<_, Vec<SubKey>>::new();
-                        for (key, sub) in model.iter().enumerate() {
-                            let Some((p, q, _)) = sub else { continue };
-                            if contains(p.as_bytes(), literal.as_bytes()) {
-                                match q {
-                                    None => plain.push(key as SubKey),
-                                    Some(q) => groups.entry(*q).or_default().push(key as SubKey),
-                                }
-                            }
-                        }
-                        let mut groups: Vec<_> = groups.into_values().collect();
-                        groups.sort();
-                        let wanted = !plain.is_empty();
-                        prop_assert_eq!(list.first_wanting(subject.as_bytes()).is_some(), wanted);
-                        prop_assert_eq!(found(&mut list, &subject), (plain, groups));
-                        for group in list.matches(subject.as_bytes()).groups() {
-                            let many = |key: &SubKey| model[*key as usize].as_ref().is_some_and(|m| m.2);
-                            prop_assert!(group.many.iter().all(many));
-                            prop_assert!(!group.single.iter().any(many));
-                            let pattern = |key: &SubKey| &model[*key as usize].as_ref().unwrap().0;
-                            let mut firsts: Vec<_> = group.firsts.iter().map(pattern).collect();
-                            firsts.sort();
-                            let mut patterns: Vec<_> = group.single.iter().map(pattern).collect();
-                            patterns.sort();
-                            patterns.dedup();
-                            prop_assert_eq!(firsts, patterns);
-                        }
-                    }
-                }
-                prop_assert_eq!(list.stats().len, model.iter().flatten().count());
-            }
-            for (key, sub) in model.iter().enumerate() {
-                if let Some((p, ..)) = sub {
-                    list.remove(p.as_bytes(), key as SubKey);
-                }
-            }
-            prop_assert_eq!(list.nodes.len(), 1, "nothing is left behind");
-        }
-    }
 }

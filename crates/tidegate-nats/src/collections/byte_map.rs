@@ -17,6 +17,15 @@ pub struct ByteMap<V> {
 }
 
 impl<V> ByteMap<V> {
+    /// Creates an empty map with this hash function, so that the caller can hash a key once for several maps.
+    #[must_use]
+    pub const fn with_hasher(hasher: RandomState) -> Self {
+        Self {
+            items: Table::new(),
+            hasher,
+        }
+    }
+
     /// Returns the number of keys in the map.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -33,9 +42,15 @@ impl<V> ByteMap<V> {
     #[must_use]
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&V> {
-        let found = self
-            .items
-            .find(self.hasher.hash_one(key), |(k, _)| **k == *key);
+        self.get_hashed(self.hasher.hash_one(key), key)
+    }
+
+    /// Returns the value of `key`, which has the hash `hash` by the map's hash function; `None` if the map
+    /// does not have the key.
+    #[must_use]
+    #[inline]
+    pub fn get_hashed(&self, hash: u64, key: &[u8]) -> Option<&V> {
+        let found = self.items.find(hash, |(k, _)| **k == *key);
         found.map(|(_, value)| value)
     }
 

@@ -162,6 +162,8 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) peers: Option<&'a mut Peers>,
     /// The frame in which a peer sent the message; `None` for a message from this node.
     pub(super) came: Option<&'a Routed<'m>>,
+    /// True if the ids of queue groups in that frame are in rising order.
+    pub(super) is_sorted: bool,
     pub(super) pool: &'a mut Pool,
     pub(super) random: &'a mut u64,
     pub(super) dirty: &'a mut Dirty,
@@ -186,7 +188,8 @@ pub(super) struct Fanout<'a, 'm> {
 impl Fanout<'_, '_> {
     /// Delivers the message to at most `limit` further subscriptions or queue groups of `matches`, or to
     /// fewer if copies of the message take long: [`BYTES_A_RECEIVER`] count as much as a receiver. Returns
-    /// whether all of them have had their turn, so that the delivery is complete.
+    /// whether all of them have had their turn, so that the delivery is complete. If very many queue groups
+    /// match, the caller gathers the members of some for each part.
     #[inline]
     pub(super) fn deliver_part(
         &mut self,
@@ -217,6 +220,9 @@ impl Fanout<'_, '_> {
             reached.any |= self.deliver_to_group(&group, &mut reached.served);
             reached.groups += 1;
             limit = limit.saturating_sub(1 + (self.copied - copied) / BYTES_A_RECEIVER);
+        }
+        if !matches.is_gathered() {
+            return false;
         }
         reached.any |= self.deliver_to_ended(matches, reached.served);
         true

@@ -694,7 +694,7 @@ impl Node {
         if !self.audits.is_empty() {
             self.audit_answer(to, message);
         }
-        let lent = self.sublist.lend(to);
+        let mut lent = self.sublist.lend(to);
         if lent.matches.is_empty() {
             self.sublist.put_back(lent);
             return None;
@@ -720,6 +720,7 @@ impl Node {
             let matches = self.sublist.keep(lent);
             return self.spread(now, sender, to, message, came, matches);
         }
+        self.sublist.gather(&mut lent.matches, usize::MAX);
         let mut reached = Reached::default();
         let mut fanout = self.fanout(now, sender, to, message, came, u64::MAX);
         fanout.deliver_part(&lent.matches, &mut reached, usize::MAX);
@@ -760,6 +761,7 @@ impl Node {
             subs: &mut self.subs,
             peers: self.peers.as_deref_mut(),
             came,
+            is_sorted: false,
             pool: &mut self.pool,
             random: &mut self.random,
             dirty: &mut self.dirty,

@@ -9,7 +9,7 @@
 //! responders` in place of the publisher's node.
 
 use tidegate::Time;
-use tidegate_cluster::wire::ids;
+use tidegate_cluster::wire::{InterestId, ids};
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::{Matches, Members, SubKey};
 
@@ -34,18 +34,24 @@ impl Fanout<'_, '_> {
     /// here under the named pattern, so that the groups do not lose the message. `served` is the number of
     /// groups that the delivery has found by their members. Returns whether a member got the message.
     pub(super) fn deliver_to_ended(&mut self, matches: &Matches, served: usize) -> bool {
-        let mut delivered = false;
         let named = self.came.map_or(&[][..], |came| came.groups);
-        if ids(named).count() > served {
-            // The peer's frame names more queue groups than the delivery has found, so at least one named
-            // pattern has lost its last member here since the peer sent the frame.
-            for id in ids(named) {
-                let gone = matches.groups().find(|group| self.has_ended(id, group));
-                if let Some(group) = gone {
-                    let random = next(self.random);
-                    delivered |= self.deliver_to_one(&group, random);
-                }
-            }
+        if ids(named).count() <= served {
+            return false;
+        }
+        // The peer's frame names more queue groups than the delivery has found, so at least one named pattern
+        // has lost its last member here since the peer sent the frame.
+        let wanted = self.peers.as_ref().map(|peers| &peers.wanted);
+        let ended = wanted.into_iter().flat_map(|wanted| wanted.all_ended());
+        let gone = ended.filter(|(id, _)| self.is_named(*id));
+        let gone = gone.filter_map(|(_, queue)| {
+            let mut groups = matches.groups();
+            groups.position(|group| self.queue_of(&group) == Some(queue))
+        });
+        let gone: Vec<usize> = gone.collect();
+        let mut delivered = false;
+        for at in gone {
+            let random = next(self.random);
+            delivered |= self.deliver_to_one(&matches.group(at), random);
         }
         delivered
     }
@@ -100,20 +106,28 @@ impl Fanout<'_, '_> {
     /// Returns whether this node must deliver the message to this queue group, judging by the group's members
     /// here. A peer's frame may name the group by any of its patterns.
     fn serves(&self, group: &Members<'_>) -> bool {
-        let Some(came) = self.came else { return true };
+        if self.came.is_none() {
+            return true;
+        }
         let mut here = group.firsts.iter().filter_map(|sub| self.sub(*sub));
-        here.any(|sub| came.serves(sub.interest))
+        here.any(|sub| self.is_named(sub.interest))
     }
 
-    /// Returns whether the peers knew this queue group by the id `id` for a pattern that has no members here
-    /// any more, so that a peer's frame with this id still means the group.
-    fn has_ended(&self, id: u64, group: &Members<'_>) -> bool {
-        let ended = self.peers.as_ref().and_then(|p| p.wanted.ended(id));
+    /// Returns whether a peer's frame names the queue group with this id.
+    fn is_named(&self, id: InterestId) -> bool {
+        let Some(came) = self.came else { return false };
+        if !self.is_sorted {
+            return came.serves(id);
+        }
+        let (all, _) = came.groups.as_chunks::<8>();
+        all.binary_search_by_key(&id, |id| InterestId::from_le_bytes(*id))
+            .is_ok()
+    }
+
+    /// Returns the name of a queue group, which all its members have.
+    fn queue_of(&self, group: &Members<'_>) -> Option<&[u8]> {
         let some = group.single.first().or_else(|| group.many.first());
-        let some = some.and_then(|sub| self.sub(*sub));
-        ended
-            .zip(some)
-            .is_some_and(|((_, queue), sub)| sub.queue.as_deref() == Some(queue))
+        self.sub(*some?)?.queue.as_deref()
     }
 }
 
@@ -136,9 +150,7 @@ impl Node {
         if self.peers.is_none() || !self.is_published(to) {
             return false;
         }
-        let grouped = |group: Members<'_>| !group.many.is_empty();
-        self.sublist.matches(to).groups().any(grouped)
-            && !self.all_streams().any(|s| s.collects(message.subject))
+        self.sublist.matches_many(to) && !self.all_streams().any(|s| s.collects(message.subject))
     }
 
     /// Sends `no responders` to a requester at another node, because that node expected a responder on this

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use tidegate::Time;
-use tidegate_cluster::wire::Routed;
+use tidegate_cluster::wire::{InterestId, Routed, ids};
 use tidegate_nats::op::SHARED_ALWAYS_BYTES;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
@@ -81,6 +81,7 @@ struct Came {
     plain: bool,
     asks: bool,
     passed: u8,
+    /// The ids of the queue groups, in rising order: each part looks for those that it reaches.
     groups: Box<[u8]>,
 }
 
@@ -131,6 +132,13 @@ pub(super) fn is_divided(receivers: usize, bytes: usize) -> bool {
     cures().spreading && receivers * (1 + copied / BYTES_A_RECEIVER) > AT_ONCE
 }
 
+/// Sorts ids of queue groups as a peer's frame has them.
+fn sorted(groups: &[u8]) -> Box<[u8]> {
+    let mut all: Vec<InterestId> = ids(groups).collect();
+    all.sort_unstable();
+    all.into_iter().flat_map(InterestId::to_le_bytes).collect()
+}
+
 impl Spreading {
     /// Returns whether the node has no message to deliver further: each has reached all its receivers, and
     /// the driver may sleep.
@@ -178,7 +186,7 @@ impl Node {
                 plain: came.plain,
                 asks: came.asks,
                 passed: came.passed,
-                groups: came.groups.into(),
+                groups: sorted(came.groups),
             }),
             matches,
             before: self.next_sub + 1,
@@ -236,9 +244,11 @@ impl Node {
         if let Some(peers) = &mut self.peers {
             peers.choose_again(std::mem::take(&mut spread.chosen));
         }
+        self.sublist.gather(&mut spread.matches, limit);
         let sender = spread.sender;
         let mut fanout = self.fanout(now, sender, to, &message, came.as_ref(), spread.before);
         fanout.copies = spread.copies;
+        fanout.is_sorted = true;
         let all = fanout.deliver_part(&spread.matches, &mut spread.reached, limit);
         let routed = if all { fanout.send_to_peers() } else { 0 };
         let (copies, behind, pending) = (fanout.copies, fanout.behind, fanout.pending_bytes);
@@ -274,6 +284,13 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_come_in_order() {
+        let ids = |all: [u64; 3]| all.map(u64::to_le_bytes).concat();
+        assert_eq!(*sorted(&ids([300, 2, u64::MAX])), *ids([2, 300, u64::MAX]));
+        assert!(sorted(b"").is_empty());
+    }
 
     #[test]
     fn a_message_comes_back_from_its_buffer() {

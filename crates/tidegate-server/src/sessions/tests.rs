@@ -320,3 +320,47 @@ fn replies_that_wait_are_bounded() {
         assert_eq!(node.poll_closed(), Some((key, CloseReason::SlowPending)));
     }
 }
+
+/// Hands in all of `text` as the driver does, in as many steps as the node takes.
+fn send(node: &mut Node, key: ClientKey, text: &str) {
+    let (now, mut used) = (Time::from_nanos(1), 0);
+    while used < text.len() {
+        used += node
+            .handle_received(now, key, &text.as_bytes()[used..], ANY)
+            .used;
+        node.handle_timeouts(now);
+    }
+}
+
+/// Tests that a message to very many queue groups reaches them in parts, and each of them once.
+#[test]
+fn a_message_reaches_many_queue_groups_in_parts() {
+    let mut node = Node::new(Settings::default(), Info::default(), 1);
+    let (listener, publisher) = (accept(&mut node), accept(&mut node));
+    let quiet = "CONNECT {\"verbose\":false}\r\n";
+    let groups = 1000;
+    let subscribe: String = (0..groups)
+        .map(|n| format!("SUB a g{n} {n:04}\r\n"))
+        .collect();
+    send(&mut node, listener, &format!("{quiet}{subscribe}"));
+    send(&mut node, publisher, quiet);
+    let message = "MSG a 0000 1\r\nx\r\n";
+    let mut reached = 0;
+    node.handle_received(Time::from_nanos(1), publisher, b"PUB a 1\r\nx\r\n", ANY);
+    while node.is_spreading() {
+        let now = node.outbox(listener).len() / message.len();
+        assert!(
+            now - reached <= 4 * spreading::AT_ONCE,
+            "{now} after {reached}"
+        );
+        reached = now;
+        node.handle_timeouts(Time::from_nanos(1));
+    }
+    let text = String::from_utf8(node.outbox(listener).to_vec()).unwrap();
+    let mut messages: Vec<String> = text.split_inclusive("x\r\n").map(str::to_owned).collect();
+    messages.sort_unstable();
+    let expected: Vec<String> = (0..groups)
+        .map(|n| format!("MSG a {n:04} 1\r\nx\r\n"))
+        .collect();
+    assert_eq!(messages, expected);
+}
