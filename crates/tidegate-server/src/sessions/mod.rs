@@ -95,6 +95,9 @@ const STEP: Load = Load {
     items: 128,
     bytes: 64 * 1024,
 };
+/// The greatest number of visits of look-ups ([`Node::visits`]) in one call of the node. One look-up may
+/// exceed it, because the node does not divide it.
+pub(crate) const VISITS_A_STEP: u64 = 4096;
 /// The greatest number of connections for which the node handles deadlines in one turn, so that no turn takes
 /// long.
 const TIMEOUTS_AT_ONCE: usize = 256;
@@ -355,7 +358,7 @@ impl Node {
 
     /// Handles bytes that the driver read from a client: `input` is all of them that the node has not used
     /// yet. Stops early once the copies in all outboxes reach the messages or bytes of `limit`, so that the
-    /// driver writes them, and after `STEP` of further work at the latest.
+    /// driver writes them, and after `STEP` of further work or `VISITS_A_STEP` at the latest.
     pub fn handle_received(
         &mut self,
         now: Time,
@@ -366,6 +369,7 @@ impl Node {
         let mut used = 0;
         let mut full = false;
         let mut operations = 0;
+        let visits = self.visits() + VISITS_A_STEP;
         let step = Load {
             items: limit.items.min(self.gathered.items + STEP.items),
             bytes: limit.bytes.min(self.gathered.bytes + STEP.bytes),
@@ -385,7 +389,7 @@ impl Node {
                 Action::More => break,
                 action => self.carry_out(now, key, action),
             }
-            full = operations >= STEP.items || self.has_gathered(step);
+            full = operations >= STEP.items || self.has_gathered(step) || self.visits() >= visits;
             if full {
                 break;
             }

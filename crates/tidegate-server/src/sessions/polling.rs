@@ -120,4 +120,10 @@ impl Node {
     pub(crate) const fn has_gathered(&self, limit: Load) -> bool {
         self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
     }
+
+    /// Returns the number of trie nodes and queue groups that look-ups of receivers have visited so far. The
+    /// driver shares its time out by it, because one look-up may visit very many.
+    pub(crate) const fn visits(&self) -> u64 {
+        self.sublist.stats().visits
+    }
 }

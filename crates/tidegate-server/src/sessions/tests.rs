@@ -8,7 +8,7 @@ use tidegate_nats::connect::Info;
 use tidegate_nats::session::CloseReason;
 use tidegate_nats::settings::SessionSettings;
 
-use super::{Node, spreading};
+use super::{Node, Received, spreading};
 use crate::config::Settings;
 use crate::party::ClientKey;
 
@@ -330,6 +330,32 @@ fn send(node: &mut Node, key: ClientKey, text: &str) {
             .used;
         node.handle_timeouts(now);
     }
+}
+
+/// Tests that look-ups that visit many patterns count towards a step, so that the driver looks at the clock
+/// after a few of them.
+#[test]
+fn costly_look_ups_end_a_step() {
+    let mut node = Node::new(Settings::default(), Info::default(), 1);
+    let (listener, publisher) = (accept(&mut node), accept(&mut node));
+    let quiet = "CONNECT {\"verbose\":false}\r\n";
+    let subscribe = |bits: u32| {
+        let token = |at: u32| if bits >> at & 1 == 1 { "*." } else { "a." };
+        let tokens: String = (0..10).map(token).collect();
+        format!("SUB {tokens}x {bits}\r\n")
+    };
+    let subscribe: String = (0..1 << 10).map(subscribe).collect();
+    send(&mut node, listener, &format!("{quiet}{subscribe}"));
+    send(&mut node, publisher, quiet);
+    let publish = |n: u32| format!("PUB {}y{n:03} 0\r\n\r\n", "a.".repeat(10));
+    let text: String = (0..100).map(publish).collect();
+    let received = node.handle_received(Time::from_nanos(1), publisher, text.as_bytes(), ANY);
+    // Each look-up visits 2047 nodes of the trie.
+    let expected = Received {
+        used: 3 * text.len() / 100,
+        full: true,
+    };
+    assert_eq!(received, expected);
 }
 
 /// Tests that a message to very many queue groups reaches them in parts, and each of them once.

@@ -13,10 +13,11 @@ use super::ending::Why;
 use super::frames::After;
 use crate::event_loop::READ_BYTES;
 use crate::event_loop::tokens::ChannelKey;
-use crate::sessions::Node;
+use crate::sessions::{Node, VISITS_A_STEP};
 
 /// The most frames of one channel that the loop handles in a row, so that a peer does not keep it from its
-/// clients. The rest of the bytes waits for the next turn.
+/// clients. The rest of the bytes waits for the next turn. If the receivers take long to find, the loop stops
+/// earlier ([`VISITS_A_STEP`]).
 const FRAMES_MAX: u32 = 256;
 /// The greatest number of times that the loop reads in a row for one large frame, together 1 MiB, so that
 /// other connections do not wait long.
@@ -160,6 +161,7 @@ impl Peers {
     ) -> bool {
         let (mut used, mut full) = (0, false);
         let (mut need, mut frames) = (0, 0);
+        let visits = node.visits() + VISITS_A_STEP;
         while let Some(conn) = self.conns.get_mut(key.index()) {
             let (step, n) = match conn.channel.next(now, &bytes[used..], &self.roster) {
                 Ok(next) => next,
@@ -183,7 +185,7 @@ impl Peers {
                         break;
                     }
                     frames += 1;
-                    if frames == FRAMES_MAX {
+                    if frames == FRAMES_MAX || node.visits() >= visits {
                         if let Some(conn) = self.conns.get_mut(key.index()) {
                             conn.readable = true;
                         }
