@@ -145,6 +145,7 @@ impl Server {
             return NextCommit::Nothing;
         }
         if !is_due && committing.looks.wants(appended.get()) {
+            self.turns.handle_look();
             return NextCommit::Look;
         }
         committing.offered = appended;

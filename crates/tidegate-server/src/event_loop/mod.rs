@@ -462,6 +462,7 @@ impl Server {
         self.turns.begin(now);
         self.writing = Duration::ZERO;
         for event in events {
+            self.turns.handle_event();
             self.take_event(now, event);
         }
         self.accept_later(now);

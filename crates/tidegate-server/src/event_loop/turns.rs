@@ -5,6 +5,9 @@
 //! the core. A reading takes a system call, so the loop reads the CPU clock only after turns have taken
 //! [`READ_EVERY`] in all. Until then the loop counts a turn with its wall-clock time, which is at least as
 //! long. It counts the turn with the reading with at most the CPU time since the last reading.
+//!
+//! Before a sync on its own thread the loop may run further turns only to look for messages. A look that
+//! finds nothing does not count, because such looks would hide the long turns among them.
 
 use std::time::Duration;
 
@@ -40,6 +43,8 @@ pub(super) struct Turns {
     /// The time by which the next turn should begin; `None` if the loop has no deadline. The loop counts as
     /// late if the turn begins [`LATE`] after it.
     due: Option<Time>,
+    /// True if the present turn is a look for messages that has found none yet, and no timer is due.
+    is_look: bool,
     within: [u64; TURN_BOUNDS_US.len() + 1],
     total_ns: u64,
     late: u64,
@@ -55,7 +60,7 @@ pub(crate) const TURN_BOUNDS_US: [u64; 10] = [
 /// The figures of the event loop's turns so far, as the monitor shows them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnStats {
-    /// The number of turns that the loop has run so far, for the monitor.
+    /// The number of turns that the loop has run so far, without looks that found nothing, for the monitor.
     pub(crate) turns: u64,
     /// The CPU times, in nanoseconds, that 50, 99 and 99.9 per cent of the turns did not exceed, and the
     /// longest CPU time of a turn.
@@ -85,6 +90,7 @@ impl Turns {
             begun: Time::ZERO,
             ended: Time::ZERO,
             due: None,
+            is_look: false,
             within: [0; TURN_BOUNDS_US.len() + 1],
             total_ns: 0,
             late: 0,
@@ -98,8 +104,19 @@ impl Turns {
     pub(super) fn begin(&mut self, now: Time) {
         self.begun = now;
         if let Some(due) = self.due.take() {
+            self.is_look &= now < due;
             self.check(now, due);
         }
+    }
+
+    /// Records that the loop runs the next turn only to look for messages.
+    pub(super) const fn handle_look(&mut self) {
+        self.is_look = true;
+    }
+
+    /// Records that the present turn has an event.
+    pub(super) const fn handle_event(&mut self) {
+        self.is_look = false;
     }
 
     /// Records that the turn of the loop ends now, and measures it. The next turn should begin at `due` at
@@ -115,10 +132,12 @@ impl Turns {
                 took = took.min(used.saturating_sub(before));
             }
         }
-        self.cpu.saturating_record(took.as_nanos() as u64);
-        self.total_ns += took.as_nanos() as u64;
-        let us = took.as_micros() as u64;
-        self.within[TURN_BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
+        if !std::mem::take(&mut self.is_look) {
+            self.cpu.saturating_record(took.as_nanos() as u64);
+            self.total_ns += took.as_nanos() as u64;
+            let us = took.as_micros() as u64;
+            self.within[TURN_BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
+        }
         self.check(now, self.begun);
         self.due = due;
     }
@@ -162,5 +181,35 @@ impl Turns {
             late: self.late,
             syncs: self.syncs,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a turn at `now`, a look with `look`, with this number of events. Returns the number of turns that
+    /// count.
+    fn turn(turns: &mut Turns, now: u64, look: bool, events: u32, due: Option<u64>) -> u64 {
+        if look {
+            turns.handle_look();
+        }
+        turns.begin(Time::from_nanos(now));
+        (0..events).for_each(|_| turns.handle_event());
+        turns.end(Time::from_nanos(now + 10), due.map(Time::from_nanos));
+        let stats = turns.stats();
+        assert_eq!(stats.within.iter().sum::<u64>(), stats.turns);
+        stats.turns
+    }
+
+    #[test]
+    fn looks_that_find_nothing_do_not_count() {
+        let mut turns = Turns::new();
+        assert_eq!(turn(&mut turns, 0, false, 0, None), 1);
+        assert_eq!(turn(&mut turns, 100, true, 0, Some(300)), 1);
+        assert_eq!(turn(&mut turns, 200, true, 2, Some(300)), 2, "an event");
+        assert_eq!(turn(&mut turns, 300, true, 0, None), 3, "a timer");
+        assert_eq!(turn(&mut turns, 400, true, 0, None), 3);
+        assert_eq!(turn(&mut turns, 500, false, 0, None), 4);
     }
 }
