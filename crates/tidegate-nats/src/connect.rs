@@ -131,6 +131,23 @@ pub struct Connect {
     pub auth_token: Option<String>,
 }
 
+impl Connect {
+    /// Reads the JSON of a CONNECT: an object, or `null` for all defaults, as nats-server reads it.
+    ///
+    /// # Errors
+    /// The text is not JSON, or another kind of JSON, or a field has another type.
+    pub fn parse(json: &[u8]) -> serde_json::Result<Self> {
+        // Serde would also read an array of the fields' values, in the order of their declaration.
+        if json.trim_ascii_start().first() == Some(&b'[') {
+            return Err(serde::de::Error::custom(
+                "expected a JSON object and got an array",
+            ));
+        }
+        let given: Option<Self> = serde_json::from_slice(json)?;
+        Ok(given.unwrap_or_default())
+    }
+}
+
 fn true_if_null<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(true))
 }
@@ -187,6 +204,26 @@ mod tests {
         let mut secret = c;
         secret.pass = Some("hidden".into());
         assert!(!format!("{secret:?}").contains("hidden"));
+    }
+
+    #[test]
+    fn other_kinds_of_json() {
+        let null = Connect::parse(b" null").unwrap();
+        assert!(null.verbose && null.pedantic && null.echo && null.user.is_none());
+        assert!(!Connect::parse(b"{\"verbose\":false}").unwrap().verbose);
+        for wrong in [
+            "[]",
+            " [false]",
+            "5",
+            "\"\"",
+            "true",
+            "",
+            "nul",
+            "null null",
+            "{} {}",
+        ] {
+            assert!(Connect::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -479,7 +479,7 @@ impl Session {
     }
 
     fn connect(&mut self, now: Time, json: &[u8], settings: &SessionSettings) -> Action<'static> {
-        let Ok(mut options) = serde_json::from_slice::<Connect>(json) else {
+        let Ok(mut options) = Connect::parse(json) else {
             return Action::Close(CloseReason::ParseError);
         };
         options.headers &= settings.headers;
