@@ -16,25 +16,27 @@ pub fn get<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 /// A request for a trace in the headers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRequest<'a> {
-    /// The subject to which the servers report the message's path.
-    pub to: &'a [u8],
+    /// The subject to which the servers report the message's path; `None` if the header names a subject to
+    /// which no client can publish, so that there are no reports.
+    pub to: Option<&'a [u8]>,
     /// True if the servers must neither deliver nor store the message.
     pub only: bool,
 }
 
 /// Returns the request for a trace in the header block `block`; `None` if the block has no such request, or
-/// one for reports to a subject that is none.
+/// if another server has turned it off.
 #[must_use]
 pub fn trace_of(block: &[u8]) -> Option<TraceRequest<'_>> {
     // The function first searches all bytes of the block for the header's name, which costs less than
     // splitting the lines. Nearly no message has the header.
     memchr::memmem::find(block, TRACE_TO)?;
-    let to = get(block, TRACE_TO).filter(|to| crate::subject::is_literal(to))?;
+    let to = get(block, TRACE_TO).filter(|to| !to.is_empty() && *to != TRACE_OFF)?;
     let only = get(block, TRACE_ONLY).is_some_and(|value| {
         [&b"1"[..], b"true", b"on"]
             .iter()
             .any(|on| value.eq_ignore_ascii_case(on))
     });
+    let to = Some(to).filter(|to| crate::subject::is_literal(to));
     Some(TraceRequest { to, only })
 }
 
@@ -42,6 +44,8 @@ pub fn trace_of(block: &[u8]) -> Option<TraceRequest<'_>> {
 /// spelling.
 const TRACE_TO: &[u8] = b"Nats-Trace-Dest";
 const TRACE_ONLY: &[u8] = b"Nats-Trace-Only";
+/// The value of `Nats-Trace-Dest` with which a nats-server passes on a message that it does not trace.
+const TRACE_OFF: &[u8] = b"trace disabled";
 
 /// The place in a trace at which a client publishes a message, as W3C Trace Context has it in the header
 /// `traceparent`.
@@ -170,9 +174,9 @@ mod tests {
     fn traced() {
         let with = |lines: &str| {
             let block = format!("NATS/1.0\r\n{lines}\r\n\r\n");
-            trace_of(block.as_bytes()).map(|t| (t.to.to_vec(), t.only))
+            trace_of(block.as_bytes()).map(|t| (t.to.map(<[u8]>::to_vec), t.only))
         };
-        let to = |only| Some((b"t.x".to_vec(), only));
+        let to = |only| Some((Some(b"t.x".to_vec()), only));
         for line in ["true", "TRUE", "1", "on"] {
             let lines = format!("A: b\r\nNats-Trace-Dest: t.x\r\nNats-Trace-Only: {line}");
             assert_eq!(with(&lines), to(true), "{line}");
@@ -184,12 +188,18 @@ mod tests {
         );
         for lines in [
             "Nats-Trace-Only: true",
-            "Nats-Trace-Dest: a.*",
-            "Nats-Trace-Dest:",
+            "Nats-Trace-Dest:\r\nNats-Trace-Only: true",
+            "Nats-Trace-Dest: trace disabled\r\nNats-Trace-Only: true",
             "nats-trace-dest: t.x",
             "A: Nats-Trace-Dest: t.x",
         ] {
             assert_eq!(with(lines), None, "{lines}");
+        }
+        for dest in ["a.*", ">", "a..b", "a b"] {
+            let lines = format!("Nats-Trace-Dest: {dest}");
+            assert_eq!(with(&lines), Some((None, false)), "{dest}");
+            let lines = format!("{lines}\r\nNats-Trace-Only: 1");
+            assert_eq!(with(&lines), Some((None, true)), "{dest}");
         }
         assert_eq!(trace_of(b""), None);
     }

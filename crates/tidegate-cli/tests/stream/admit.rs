@@ -46,6 +46,8 @@ fn a_message_that_is_only_to_be_traced_is_neither_stored_nor_delivered() {
         .iter()
         .find(|e| e["type"] == "js");
     assert_eq!(taken.unwrap()["stream"], "S", "{events}");
+    let nowhere = ["Nats-Trace-Dest: >", "Nats-Trace-Only: true"];
+    raw.publish_with("s", "ack", &nowhere);
     raw.publish("s", "ack", b"after").unwrap();
     let ack = raw.message().unwrap().json();
     assert_eq!(ack["seq"], 1, "{ack}");

@@ -93,7 +93,8 @@ impl Notes {
 }
 
 impl Node {
-    /// Delivers and reports a message with headers that ask for a trace. Leaves other messages to the caller.
+    /// Delivers and reports a message with headers that ask for a trace. Leaves other messages to the caller,
+    /// and those with reports to a subject that is none, unless they ask only for reports.
     /// `came` is the frame in which a peer sent the message.
     pub(super) fn publish_traced(
         &mut self,
@@ -105,8 +106,16 @@ impl Node {
         let Some(asked) = message.headers.and_then(trace_of) else {
             return Traced::No;
         };
+        let Some(to) = asked.to else {
+            // As in nats-server, a message that is only a test of the path is none without a place for the
+            // reports, either.
+            return match asked.only {
+                true => Traced::Done,
+                false => Traced::No,
+            };
+        };
         if let Party::Client(key) = from
-            && !self.may_trace(key, asked.to)
+            && !self.may_trace(key, to)
         {
             return Traced::Done;
         }
@@ -120,7 +129,7 @@ impl Node {
         let name = |streams: &mut JetStream| streams.stream_at(subject).map(str::to_owned);
         let stream = self.all_streams_mut().find_map(name);
         let trace = Trace {
-            to: asked.to.into(),
+            to: to.into(),
             headers: lines(message.headers.unwrap_or_default())
                 .map(|(_, name, value)| (name.into(), value.into()))
                 .collect(),
