@@ -106,6 +106,37 @@ fn a_mirror_follows_its_origin_and_is_promoted() {
     assert!(info.get("mirror").is_none(), "{info}");
 }
 
+/// An origin with more subjects than a message can name would give nothing, so the server refuses it.
+#[test]
+fn very_many_transforms_are_refused_or_serve() {
+    if other().is_some() {
+        println!(
+            "nats-server accepts any number of transforms, and then stores no message of the origin"
+        );
+        return;
+    }
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let origin = json!({"name": "O", "subjects": ["o.>"]});
+    assert_eq!(stream(&mut raw, "CREATE", &origin), 0);
+    publish(&mut raw, "o.7", 1);
+    let with = |transforms: u64| {
+        let one = |n: u64| json!({"src": format!("o.{n}"), "dest": format!("taken.{n}")});
+        let all: Vec<Value> = (0..transforms).map(one).collect();
+        json!({"name": "O", "subject_transforms": all})
+    };
+    for (transforms, of_source, of_mirror) in [(5_000, 10145, 10151), (2_000, 0, 0)] {
+        let sourced = json!({"name": "S", "sources": [with(transforms)]});
+        assert_eq!(stream(&mut raw, "CREATE", &sourced), of_source);
+        let mirror = json!({"name": "M", "mirror": with(transforms)});
+        assert_eq!(stream(&mut raw, "CREATE", &mirror), of_mirror);
+    }
+    for name in ["S", "M"] {
+        comes_to(&mut raw, name, has(1, 1));
+        assert_eq!(get(&mut raw, name, 1)["subject"], "taken.7");
+    }
+}
+
 #[test]
 fn a_stuck_mirror_shows_how_far_behind_it_is_and_why() {
     if other().is_some() {

@@ -95,6 +95,26 @@ impl Takers {
     }
 }
 
+/// The greatest length of a source's key, in bytes. An intake and the header `Nats-Stream-Source` of each
+/// message state the key, and both have room for 64 KiB. The rest is for the other headers of a message.
+const KEY_BYTES_MAX: usize = 48 << 10;
+
+/// Checks that messages can name each origin of a stream.
+fn check_keys(config: &StreamConfig) -> Result<(), ApiError> {
+    let too_long = |source: &StreamSource| source.key().len() > KEY_BYTES_MAX;
+    let Some(source) = config.origins().find(|source| too_long(source)) else {
+        return Ok(());
+    };
+    let (name, is_mirror) = (&source.name, config.mirror.is_some());
+    let why = format_args!(
+        "the subjects of origin '{name}' and their destinations take more than {KEY_BYTES_MAX} bytes together, and a header of each message states them: use fewer subject_transforms, or several streams"
+    );
+    Err(match is_mirror {
+        true => ApiError::mirror_filter(why),
+        false => ApiError::source_filter(why),
+    })
+}
+
 impl JetStream {
     /// Returns how many origins this group's streams cannot take in messages from, and the first of them in
     /// words, for the monitor.
@@ -135,12 +155,13 @@ impl JetStream {
         self.takers.due = self.takers.all.values().map(Taker::deadline).min();
     }
 
-    /// Checks that the settings know the clusters of a stream's origins. An origin by way of this server's
-    /// own API is an origin of this cluster.
+    /// Checks that the settings know the clusters of a stream's origins, and that the group can take in their
+    /// messages. An origin by way of this server's own API is an origin of this cluster.
     ///
     /// # Errors
-    /// The settings have no such remote.
+    /// The settings have no such remote, or the subjects of an origin are too long ([`KEY_BYTES_MAX`]).
     pub(super) fn settle_origins(&self, config: &mut StreamConfig) -> Result<(), ApiError> {
+        check_keys(config)?;
         let domain = self.settings.domain.as_deref();
         for origin in config.mirror.iter_mut().chain(&mut config.sources) {
             let Some(external) = &origin.external else {

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use tidegate_nats::subject;
 use tidegate_nats::transform::Transform;
 
+use crate::overlaps::Earlier;
 use crate::schema::config::{StreamConfig, StreamSource};
 use crate::schema::error::ApiError;
 
@@ -146,17 +147,17 @@ fn check_transforms(source: &StreamSource, mirror: bool) -> Result<(), ApiError>
     }
     // The origin's leader looks for messages by these patterns, and each message must match at most one of
     // them, so that its transform is certain.
-    let patterns: Vec<&str> = source.filters().collect();
-    let overlap = |(at, one): (usize, &&str)| {
-        let others = patterns[at + 1..].iter();
-        let mut others = others.map(|other| other.as_bytes());
-        others.any(|other| subject::overlaps(one.as_bytes(), other))
-    };
-    match (patterns.iter().enumerate().any(overlap), mirror) {
-        (false, _) => Ok(()),
-        (true, true) => Err(ApiError::MIRROR_OVERLAPS),
-        (true, false) => Err(ApiError::SOURCE_OVERLAPS),
+    let mut earlier = Earlier::default();
+    for pattern in source.filters() {
+        if earlier.overlapping(pattern.as_bytes()).is_some() {
+            return Err(match mirror {
+                true => ApiError::MIRROR_OVERLAPS,
+                false => ApiError::SOURCE_OVERLAPS,
+            });
+        }
+        earlier.push(pattern.as_bytes());
     }
+    Ok(())
 }
 
 fn is_name(name: &str) -> bool {
