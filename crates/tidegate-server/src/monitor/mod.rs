@@ -7,6 +7,7 @@
 
 pub(crate) mod accounts;
 mod alarms;
+mod half_requests;
 pub(crate) mod health;
 pub(crate) mod json;
 mod machine;
@@ -42,6 +43,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_monitor::page;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
+use self::half_requests::HalfRequests;
 use self::options::{Closed, Doors};
 pub use self::options::{Options, SERIES_DEFAULT, SERIES_MAX};
 use self::sampling::{Sampling, Wanted};
@@ -52,7 +54,8 @@ use crate::event_loop::report::query::{List, Message, Query};
 use crate::event_loop::report::series::Slice;
 use crate::event_loop::report::why::Located;
 
-/// The most connections that the monitor serves at the same moment. Further ones wait in the listener's
+/// The most connections that the monitor serves at the same moment. A further one takes the place of the
+/// oldest connection without a whole request. If there is none, it waits, and others wait in the listener's
 /// backlog, so that readers take bounded memory.
 const READERS_MAX: usize = 32;
 /// The least time between two log lines about a connection that the monitor failed to accept, so that the log
@@ -142,6 +145,7 @@ impl Monitor {
                         asking: Arc::default(),
                         reading: Arc::default(),
                         readers: Arc::new(Semaphore::new(READERS_MAX)),
+                        half_requests: Arc::default(),
                     };
                     if let Err(e) = serve(listener, source).await {
                         tracing::error!(
@@ -206,6 +210,8 @@ struct Source {
     reading: Arc<Mutex<()>>,
     /// A permit for each connection that the monitor may still accept.
     readers: Arc<Semaphore>,
+    /// The connections of which no whole request has arrived yet.
+    half_requests: Arc<HalfRequests>,
 }
 
 /// Counts the requests that the monitor has answered, by path, in the order of [`json::PATHS`]; `/varz` shows
@@ -232,9 +238,6 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut said = None;
     loop {
-        let Ok(permit) = Arc::clone(&source.readers).acquire_owned().await else {
-            return Ok(());
-        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(e) => {
@@ -248,9 +251,20 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
                 continue;
             }
         };
-        let source = source.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |request| answer(request, source.clone()));
+        if source.readers.available_permits() == 0 {
+            source.half_requests.close_oldest();
+        }
+        let Ok(permit) = Arc::clone(&source.readers).acquire_owned().await else {
+            return Ok(());
+        };
+        let (half_requests, source) = (Arc::clone(&source.half_requests), source.clone());
+        let half = HalfRequests::begin(&half_requests);
+        let number = half.number();
+        let task = tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                half.complete();
+                answer(request, source.clone())
+            });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
@@ -260,6 +274,7 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
             drop(permit);
         });
+        half_requests.set_task(number, task.abort_handle());
     }
 }
 

@@ -30,6 +30,26 @@ pub(super) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     )
 }
 
+/// Readers that send half a request take no place from a reader with a whole one, whichever came first.
+#[test]
+fn half_requests_make_room() {
+    let server = start("");
+    let monitor = Monitor::start("127.0.0.1", 0, server.handle.clone()).unwrap();
+    let half = || {
+        let mut stream = TcpStream::connect(monitor.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET /hea").unwrap();
+        stream
+    };
+    let mut halves: Vec<TcpStream> = (0..100).map(|_| half()).collect();
+    let (status, body) = get(monitor.address(), "/healthz");
+    assert_eq!(status, 200, "{body}");
+    // The monitor has closed the oldest one.
+    let mut rest = Vec::new();
+    let end = halves[0].read_to_end(&mut rest);
+    assert!(end.is_err() || rest.is_empty(), "{rest:?}");
+}
+
 #[test]
 fn closed_connections() {
     let server = start("authorization { user: ann, password: secret }");
