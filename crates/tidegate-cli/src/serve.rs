@@ -699,7 +699,7 @@ fn serve(
     let otlp = otlp::Settings::from_environment().map_err(Usage::new)?;
     let (insecure, name) = (settings.insecure, settings.server_name.clone());
     let kept = settings.streams.as_ref().map(|s| absolute(&s.directory));
-    let mut server = Server::listen(settings)?;
+    let server = Server::listen(settings)?;
     // Before the monitor, of which readers may fill the queue of commands while the server opens its data.
     let loader = args.clone();
     let load = move || loader.reloaded().map_err(|e| format!("{e:#}"));
@@ -742,7 +742,7 @@ fn serve(
             "the server cannot raise its limit of open files, and may accept fewer clients: {e}"
         );
     }
-    server.open_data()?;
+    let mut server = server.open_data()?;
     let series = (options.metrics_streams, options.metrics_consumers);
     let export = otlp.start(&mut server, name.as_deref(), series)?;
     if let Some(path) = &pid_file {

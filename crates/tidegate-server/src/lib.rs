@@ -52,12 +52,12 @@ mod streams;
 mod system;
 
 pub use config::{Settings, SpanSampling};
-pub use event_loop::Server;
 pub use event_loop::errors::{RunError, StartError};
 pub use event_loop::handle::{Busy, Handle};
 pub use event_loop::members::IdentityError;
 pub use event_loop::spans::{SpanReceiver, SpanSender, Spans, SpansEnded, span_channel};
 pub use event_loop::tls::TlsError;
+pub use event_loop::{Listening, Server};
 pub use monitor::{Monitor, Options as MonitorOptions, SERIES_DEFAULT, SERIES_MAX, metrics_text};
 // These types make the state machine without sockets public for tests and fuzz targets only. Their interface
 // may change at any time.

@@ -31,6 +31,7 @@ pub(crate) mod handle;
 mod handshakes;
 mod handshaking;
 mod identity;
+mod listening;
 mod log_limit;
 pub(crate) mod members;
 mod net;
@@ -67,6 +68,7 @@ use self::flow::Flow;
 use self::handle::{Command, Handle};
 use self::handshakes::{Handshakes, Place};
 use self::identity::{seed, server_id, server_info};
+pub use self::listening::Listening;
 use self::log_limit::LogLimit;
 use self::net::Listener;
 use self::opening::Opening;
@@ -182,8 +184,8 @@ pub struct Server {
     committing: Committing,
     /// The way to the thread that exports spans of publishes; `None` if the program exports none.
     spans: Option<spans::SpanSender>,
-    /// The remarks on the settings that [`Server::open_data`] tells the operator of: other machines can read
-    /// the credentials of clients, and a lower maximum of clients.
+    /// The remarks on the settings that [`Listening::open_data`] tells the operator of: other machines can
+    /// read the credentials of clients, and a lower maximum of clients.
     shows_credentials: bool,
     bound: Option<Bound>,
 }
@@ -261,18 +263,21 @@ impl Server {
     /// The server cannot apply the settings: for example, the address is in use, or a certificate is
     /// unreadable.
     pub fn bind(settings: Settings) -> Result<Self, StartError> {
-        let mut server = Self::listen(settings)?;
-        server.open_data()?;
-        Ok(server)
+        Self::listen(settings)?.open_data()
     }
 
     /// Creates a server that listens at the address in the settings and has not opened its data, which may
-    /// take long. A program can name the address meanwhile, and then calls [`Server::open_data`].
+    /// take long. A program can name the address meanwhile, and then calls [`Listening::open_data`].
     ///
     /// # Errors
     /// The server cannot apply the settings: for example, the address is in use, or a certificate is
     /// unreadable.
-    pub fn listen(mut settings: Settings) -> Result<Self, StartError> {
+    pub fn listen(settings: Settings) -> Result<Listening, StartError> {
+        Self::with_sockets(settings).map(Listening)
+    }
+
+    /// Creates a server with its sockets and threads, and without its data.
+    fn with_sockets(mut settings: Settings) -> Result<Self, StartError> {
         settings.check_exposure()?;
         let shows_credentials = settings.shows_credentials();
         let bound = bound_clients(&mut settings);
@@ -351,25 +356,6 @@ impl Server {
             shows_credentials,
             bound,
         })
-    }
-
-    /// Tells the operator of remarks on the settings, and opens the data of a server that listens.
-    ///
-    /// # Errors
-    /// The server cannot open its data, or the file of the recording.
-    pub fn open_data(&mut self) -> Result<(), StartError> {
-        if std::mem::take(&mut self.shows_credentials) {
-            warn_of_shown_credentials();
-        }
-        if let Some(bound) = self.bound.take() {
-            bound.tell();
-        }
-        self.open_streams(self.clock.now())?;
-        let record = self.node.settings().record.clone();
-        if let (Some(recording), Some(file)) = (&mut self.recording, &record) {
-            recording.start(file)?;
-        }
-        Ok(())
     }
 
     /// Returns the address at which the server listens for clients, which has the real port if the settings

@@ -1,7 +1,32 @@
-//! Tests the end of a server and changes to it: drain, lame duck mode, reload.
+//! Tests the start and the end of a server, and changes to it: drain, lame duck mode, reload.
+
+use tidegate_server::Server;
 
 use super::raw::Raw;
-use super::{settings, start};
+use super::{serve, settings, start};
+
+/// A server that listens can only serve once it has opened its data.
+#[test]
+fn a_server_opens_its_data_before_it_serves() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!(
+        "jetstream {{ store_dir: \"{}\" }}",
+        directory.path().display()
+    );
+    let listening = Server::listen(settings(&text)).unwrap();
+    let address = listening.address();
+    let server = serve(listening.open_data().unwrap());
+    assert_eq!(server.address, address);
+    let mut client = Raw::silent(&server);
+    let info = client.until("\r\n");
+    assert!(info.contains("\"jetstream\":true"), "{info}");
+    let create = "{\"name\":\"S\",\"subjects\":[\"s\"]}";
+    let len = create.len();
+    client.send(format!(
+        "SUB r 1\r\nPUB $JS.API.STREAM.CREATE.S r {len}\r\n{create}\r\n"
+    ));
+    client.until("\"did_create\":true");
+}
 
 #[test]
 fn a_drain_finishes_what_was_sent() {
