@@ -23,7 +23,11 @@ pub(crate) struct WhyArgs {
     #[arg(value_name = "SEQ", value_parser = values::sequence)]
     seq: u64,
     /// Ask the monitor of the server at this address: the node that leads the stream knows most.
-    #[arg(value_name = "URL", default_value = monitor::DEFAULT)]
+    #[arg(
+        value_name = "URL",
+        default_value = monitor::DEFAULT,
+        env = "TIDEGATE_MONITOR"
+    )]
     url: String,
     /// Print the monitor's answer as JSON instead of text.
     #[arg(long)]

@@ -30,7 +30,11 @@ pub(crate) struct HeadroomArgs {
     #[arg(long, value_name = "TIME", value_parser = values::latency_ns, allow_hyphen_values = true)]
     p99: f64,
     /// Ask the monitor of the server at this address.
-    #[arg(value_name = "URL", default_value = monitor::DEFAULT)]
+    #[arg(
+        value_name = "URL",
+        default_value = monitor::DEFAULT,
+        env = "TIDEGATE_MONITOR"
+    )]
     url: String,
     /// Watch the server for this time, to learn the present rate and size of messages.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = values::some_time)]

@@ -413,6 +413,10 @@ fn ids_make_a_second_run_safe() {
         "published 3 to s, acked by S as 1 to 3, 2 of them there before\n"
     );
     assert_eq!(server.good(&["consume", "S", "--until-end"]), "a\nb\nc\n");
+    assert_eq!(
+        server.good(&["pub", "s", "d"]),
+        "published 1 to s, acked by S as 4\n"
+    );
 }
 
 #[test]

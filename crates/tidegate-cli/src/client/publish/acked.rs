@@ -502,8 +502,14 @@ impl Publisher<'_> {
             // After Ctrl-C the source ends early, so its end does not mean that the input has ended.
             (Ok(()), None) if self.acked == sent && !interrupt::asked() => {
                 let mut said = format!("published {sent} to {}", self.subject);
-                if let Some((first, last)) = self.seqs {
-                    said += &format!(", acked by {} as {first} to {last}", self.stream);
+                match self.seqs {
+                    Some((first, last)) if first == last => {
+                        said += &format!(", acked by {} as {first}", self.stream);
+                    }
+                    Some((first, last)) => {
+                        said += &format!(", acked by {} as {first} to {last}", self.stream);
+                    }
+                    None => {}
                 }
                 if self.duplicates > 0 {
                     said += &format!(", {} of them there before", self.duplicates);
