@@ -13,6 +13,7 @@ mod otlp;
 #[path = "serve/without_otlp.rs"]
 mod otlp;
 mod signal;
+mod store_dir;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
@@ -699,6 +700,7 @@ fn serve(
     let otlp = otlp::Settings::from_environment().map_err(Usage::new)?;
     let (insecure, name) = (settings.insecure, settings.server_name.clone());
     let kept = settings.streams.as_ref().map(|s| absolute(&s.directory));
+    let unread = kept.as_deref().and_then(store_dir::warning);
     let server = Server::listen(settings)?;
     // Before the monitor, of which readers may fill the queue of commands while the server opens its data.
     let loader = args.clone();
@@ -734,6 +736,9 @@ fn serve(
         tracing::warn!(
             "--insecure (or `insecure` in the configuration) is on, so the server serves any program that reaches a port without credentials: protect such ports in another way, for example with a firewall"
         );
+    }
+    if let Some(unread) = unread {
+        tracing::warn!("{unread}");
     }
     check::warn(report);
     args.unused.warn();

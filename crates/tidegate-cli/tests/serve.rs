@@ -948,3 +948,19 @@ fn a_link_named_nats_server_takes_nats_servers_command_line() {
     assert_eq!(code, Some(0), "{said}");
     assert!(served.wait().unwrap().success());
 }
+
+#[test]
+fn streams_of_nats_server_that_stay_unread_have_a_warning() {
+    let directory = tempfile::tempdir().unwrap();
+    let streams = directory.path().join("jetstream/$G/streams/ORDERS");
+    std::fs::create_dir_all(streams).unwrap();
+    let data = directory.path().to_str().unwrap();
+    let warnings = || {
+        let start = Serve::start(&["--data", data]).start.clone();
+        let all = start.lines();
+        all.filter(|line| line.contains("ORDERS") && line.contains("docs/from-nats-server.md"))
+            .count()
+    };
+    // The second start finds streams of its own.
+    assert_eq!((warnings(), warnings()), (1, 0));
+}
