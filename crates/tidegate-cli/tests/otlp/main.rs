@@ -126,6 +126,15 @@ impl Serve {
         );
         rest
     }
+
+    /// Publishes this many messages and ends the server. Checks that the rest of its log has this text.
+    fn publish_and_end(mut self, messages: usize, expected: &str) {
+        for _ in 0..messages {
+            self.publish("");
+        }
+        let rest = self.end();
+        assert!(rest.contains(expected), "{rest}");
+    }
 }
 
 impl Drop for Serve {
@@ -402,14 +411,7 @@ fn a_collector_that_is_down_costs_a_log_line() {
         log.contains(&format!("{url}/v1/traces")) && log.contains("cannot connect"),
         "{log}"
     );
-    for _ in 0..100 {
-        serve.publish("");
-    }
-    let rest = serve.end();
-    assert!(
-        rest.contains("lost since the last such line: 101 publishes"),
-        "{rest}"
-    );
+    serve.publish_and_end(100, "lost since the last such line: 101 publishes");
 }
 
 #[test]
@@ -430,15 +432,8 @@ fn a_collector_that_never_answers_holds_up_nothing() {
     // Both threads wait for the collector from now on.
     collector.traces();
     collector.metrics();
-    for _ in 0..1000 {
-        serve.publish("");
-    }
     // The timeout of a request is an hour, so the end of the program alone ends both.
-    let rest = serve.end();
-    assert!(
-        rest.contains("publishes with their spans: the program ends"),
-        "{rest}"
-    );
+    serve.publish_and_end(1000, "publishes with their spans: the program ends");
 }
 
 #[test]
