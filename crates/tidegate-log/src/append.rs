@@ -204,6 +204,14 @@ impl Appender {
         }
     }
 
+    /// Leaves the rest of the present segment unused: the next batch begins the next segment, and the log
+    /// seals the present one. A caller that needs few records of the present segment can so release it before
+    /// the segment is full. Returns false and changes nothing if the present segment has no batch, or if the
+    /// log has not allocated the next segment yet.
+    pub fn leave_segment(&mut self) -> bool {
+        self.planner.leave(self.shared.allocated())
+    }
+
     fn ask_to_reserve(&self, bytes: u64) {
         self.shared.errands.ask(|errand| {
             errand.top_up = true;

@@ -105,6 +105,19 @@ impl Planner {
         (ready + 1).saturating_sub(self.following)
     }
 
+    /// Leaves the rest of the current segment unused, so that the next batch begins the next segment. Returns
+    /// false and changes nothing if the current segment has no batch, or if the keeper has not allocated the
+    /// next segment.
+    pub(crate) const fn leave(&mut self, allocated: Allocated) -> bool {
+        let used = self.next.since(self.base);
+        if used == 0 || self.ahead(allocated.ready) == 0 {
+            return false;
+        }
+        self.room = used;
+        self.whole = true;
+        true
+    }
+
     /// Places a batch of `bytes` bytes into the reserved part of one of the allocated segments. Changes
     /// nothing if these parts have no room for the batch.
     ///
@@ -176,6 +189,27 @@ mod tests {
         now.reserved = 32768;
         assert_eq!(p.place(8, now).unwrap().segment, 0);
         assert_eq!(p.left(now), 2 * room(32768) - reserved - 8);
+    }
+
+    #[test]
+    fn a_segment_that_is_left_takes_no_further_batch() {
+        let here = (0, Lsn::ZERO, room(16384), false);
+        let mut p = Planner::new(here, Lsn::ZERO, 1, 16384);
+        let mut now = Allocated {
+            ready: 1,
+            reserved: 16384,
+            short: false,
+        };
+        assert!(!p.leave(now), "the segment has no batch");
+        p.place(1000, now).unwrap();
+        now.ready = 0;
+        assert!(!p.leave(now), "no segment follows");
+        now.ready = 1;
+        assert!(p.leave(now));
+        assert_eq!(p.left(now), room(16384));
+        let place = p.place(8, now).unwrap();
+        assert_eq!((place.segment, place.at), (1, Lsn::new(1000)));
+        assert_eq!(p.left(now), room(16384) - 8);
     }
 
     #[test]

@@ -325,6 +325,26 @@ fn released_segments_are_used_again_and_never_read_as_what_they_were() {
     assert_eq!(again.recovery.first, Lsn::new(entries[0].lsn.get() - 48));
 }
 
+#[test]
+fn a_segment_that_is_left_ends_with_the_next_batch_and_can_be_released() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    assert!(!opened.appender.leave_segment(), "it has no batch");
+    let first = append_sync(&mut opened, vec![record(1, 0, 1000)]);
+    assert!(opened.appender.leave_segment());
+    let released = opened.log.release(first.segment);
+    assert_eq!(released, Err(ReleaseError::Open), "nothing follows it yet");
+    let second = append_sync(&mut opened, vec![record(1, 1, 1000)]);
+    assert_eq!((second.segment, second.at), (first.segment + 1, first.end));
+    opened.appender.close().unwrap();
+    let (again, entries) = open(&disk.copy(), options());
+    assert_eq!(again.recovery.verdict, Verdict::Clean);
+    assert_eq!(entries.len(), 2);
+    again.log.release(first.segment).unwrap();
+    wait_until(|| again.log.first() == second.at);
+    again.log.reader().read(second.records[0], None).unwrap();
+}
+
 /// A log must keep a segment with records: after a crash, a log without records would give the same positions
 /// again.
 #[test]
