@@ -255,3 +255,127 @@ fn receivers_empty_a_work_queue_on_a_full_disk() {
     let again: u64 = (0..50).map(|_| publish_until(&mut raw, false)).sum();
     assert_eq!(again, 50);
 }
+
+/// Publishes a message, and returns the server's answer.
+fn publish_to(raw: &mut Raw, subject: &str, payload: &[u8]) -> Value {
+    raw.publish(subject, "ack", payload).unwrap();
+    serde_json::from_slice(&raw.message().unwrap().payload).unwrap()
+}
+
+/// Publishes a message again and again until the server stores it. Returns the number of refusals.
+fn publish_patiently(raw: &mut Raw, subject: &str, payload: &[u8]) -> u64 {
+    let start = Instant::now();
+    let mut refused = 0;
+    loop {
+        let answer = publish_to(raw, subject, payload);
+        if answer.get("error").is_none() {
+            return refused;
+        }
+        assert_eq!(answer["error"]["err_code"], json!(10047), "{answer}");
+        assert!(start.elapsed() < PATIENCE, "no room again: {answer}");
+        refused += 1;
+    }
+}
+
+fn create(raw: &mut Raw, config: &Value) {
+    let name = config["name"].as_str().unwrap();
+    let made = raw.api(&format!("STREAM.CREATE.{name}"), config);
+    assert!(made.get("error").is_none(), "{made}");
+}
+
+fn messages(raw: &mut Raw, stream: &str) -> Value {
+    raw.api(&format!("STREAM.INFO.{stream}"), &json!({}))["state"]["messages"].clone()
+}
+
+/// Tests a bound on the bytes of the streams that is shorter than a file of the log: the file is never full,
+/// because the server refuses messages before. Removed messages must make room nevertheless.
+#[test]
+fn max_file_store_below_a_file_of_the_log_makes_room_again() {
+    if other().is_some() {
+        println!("nats-server counts the bytes of the messages alone, so this is not asked of it");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (data, config) = (
+        directory.path().join("data"),
+        "jetstream { max_file_store: 60MB }",
+    );
+    let mut server = Server::start_in(&data, config);
+    let mut raw = Raw::connect(&server.url).unwrap();
+    create(&mut raw, &json!({"name": "A", "subjects": ["a"]}));
+    create(&mut raw, &json!({"name": "B", "subjects": ["b"]}));
+    let payload = vec![b'x'; 250_000];
+    let mut round = |remove: &dyn Fn(&mut Raw) -> Value| {
+        let mut stored = 0;
+        while publish_to(&mut raw, "a", &payload).get("error").is_none() {
+            publish_patiently(&mut raw, "b", &payload);
+            stored += 1;
+            assert!(
+                stored < 500,
+                "no refusal after {stored} messages of each stream"
+            );
+        }
+        let removed = remove(&mut raw);
+        assert!(removed.get("error").is_none(), "{removed}");
+        for _ in 0..4 {
+            publish_patiently(&mut raw, "b", &payload);
+        }
+        stored
+    };
+    let purge_a = |raw: &mut Raw| raw.api("STREAM.PURGE.A", &json!({}));
+    assert!(round(&purge_a) > 80);
+    let fewer_b = |raw: &mut Raw| {
+        let mut config = raw.api("STREAM.INFO.B", &json!({}))["config"].clone();
+        config["max_msgs"] = json!(10);
+        raw.api("STREAM.UPDATE.B", &config)
+    };
+    assert!(round(&fewer_b) > 30);
+    let again = |raw: &mut Raw| {
+        raw.api("STREAM.DELETE.A", &json!({}));
+        raw.api("STREAM.CREATE.A", &json!({"name": "A", "subjects": ["a"]}))
+    };
+    assert!(round(&again) > 30);
+    assert!(round(&purge_a) > 30);
+    assert_eq!(messages(&mut raw, "B"), json!(10));
+    server.kill();
+    let server = Server::start_in(&data, config);
+    let mut raw = Raw::connect(&server.url).unwrap();
+    assert_eq!(messages(&mut raw, "A"), json!(0));
+    assert_eq!(messages(&mut raw, "B"), json!(10));
+    publish_patiently(&mut raw, "a", &payload);
+}
+
+/// Tests a bound on the bytes of the streams with messages that replace others all the time, between few that
+/// stay: the server writes several times the bound, and keeps little of it.
+#[test]
+fn max_file_store_makes_room_for_messages_that_replace_others() {
+    if other().is_some() {
+        println!("nats-server counts the bytes of the messages alone, so this is not asked of it");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (data, config) = (
+        directory.path().join("data"),
+        "jetstream { max_file_store: 300MB }",
+    );
+    let mut server = Server::start_in(&data, config);
+    let mut raw = Raw::connect(&server.url).unwrap();
+    create(&mut raw, &json!({"name": "K", "subjects": ["k"]}));
+    let replacing = json!({"name": "S", "subjects": ["s.*"], "max_msgs_per_subject": 1});
+    create(&mut raw, &replacing);
+    let payload = vec![b'x'; 500_000];
+    let mut refused = 0;
+    for n in 0..2000 {
+        refused += publish_patiently(&mut raw, &format!("s.{}", n % 7), &payload);
+        if n % 20 == 0 {
+            refused += publish_patiently(&mut raw, "k", &payload[..10_000]);
+        }
+    }
+    println!("{refused} refusals");
+    assert_eq!(messages(&mut raw, "K"), json!(100));
+    server.kill();
+    let server = Server::start_in(&data, config);
+    let mut raw = Raw::connect(&server.url).unwrap();
+    assert_eq!(messages(&mut raw, "K"), json!(100));
+    assert_eq!(messages(&mut raw, "S"), json!(7));
+}

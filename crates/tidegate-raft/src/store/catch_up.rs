@@ -164,6 +164,8 @@ impl Store {
         if member.catching_up.begun.take().is_none() {
             return;
         }
+        // The log may release segments again, and the reviews of the segments had to wait for that.
+        self.review = true;
         if member.group.poll_catch_up().is_none() {
             // The log of some member reaches back to this member's position after all, so this member drops
             // the fetched messages.

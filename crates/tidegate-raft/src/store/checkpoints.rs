@@ -122,6 +122,8 @@ enum Job {
         header: Header,
         parts: Parts,
         kept: Vec<Kept>,
+        /// The number of checkpoints that the thread keeps, with the new one.
+        keep: usize,
     },
     /// The thread must give the reserve file this length in bytes.
     Reserve(u64),
@@ -167,6 +169,7 @@ impl Checkpoints {
                     header,
                     parts,
                     kept,
+                    keep,
                 } => {
                     let mut out = Out {
                         storage: &*storage,
@@ -175,7 +178,7 @@ impl Checkpoints {
                         waiting: Vec::new(),
                         kept,
                     };
-                    let written = write(&mut out, naming, &header, parts);
+                    let written = write(&mut out, naming, &header, parts, keep);
                     if written.is_err() {
                         // The thread deletes the unfinished file to free its space, because the disk may be
                         // full. If the removal fails, the next start removes the file.
@@ -221,21 +224,27 @@ impl Checkpoints {
         self.begun.is_some()
     }
 
-    /// Makes the checkpoint thread write the checkpoint that the store has begun, with this state.
-    pub(super) fn write_begun(&mut self, parts: Parts) {
+    /// Makes the checkpoint thread write the checkpoint that the store has begun, with this state. The thread
+    /// then removes all earlier ones, unless it `keeps_older`.
+    pub(super) fn write_begun(&mut self, parts: Parts, keeps_older: bool) {
         let header = self.begun.take().expect("the caller began the checkpoint");
-        self.write(header, parts);
+        self.write_keeping(header, parts, if keeps_older { KEPT } else { 1 });
     }
 
     /// Makes the checkpoint thread write a checkpoint with this header and state. No other checkpoint of the
     /// group may be in progress.
     pub(super) fn write(&mut self, header: Header, parts: Parts) {
+        self.write_keeping(header, parts, KEPT);
+    }
+
+    fn write_keeping(&mut self, header: Header, parts: Parts, keep: usize) {
         assert!(!self.is_writing(), "one checkpoint at a time");
         let job = Job::Write {
             naming: self.naming,
             header,
             parts,
             kept: self.kept.clone(),
+            keep,
         };
         self.writing = self.worker.ask(job);
     }
@@ -283,8 +292,14 @@ impl Checkpoints {
     }
 }
 
-/// Writes a checkpoint file durably, and removes the oldest checkpoints beyond [`KEPT`] to free their space.
-fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io::Result<()> {
+/// Writes a checkpoint file durably, and removes the oldest checkpoints beyond `keep` to free their space.
+fn write(
+    out: &mut Out<'_>,
+    naming: Naming,
+    header: &Header,
+    parts: Parts,
+    keep: usize,
+) -> io::Result<()> {
     let unfinished = naming.unfinished();
     let new = out.freeing(|out| out.storage.create(&unfinished))?;
     let (mut encoder, first) = Encoder::begin(header);
@@ -306,7 +321,7 @@ fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io
         bytes: out.at,
         file,
     });
-    while out.kept.len() > KEPT {
+    while out.kept.len() > keep {
         out.storage.remove(&out.kept.remove(0).file)?;
     }
     Ok(())

@@ -57,6 +57,9 @@ pub(super) struct Compaction {
     /// begins. The store does not compact them again before the next start of the node, because a further
     /// attempt would hardly succeed.
     given_up: BTreeSet<u64>,
+    /// The segments that the store has begun to compact, and for the rest of which the log had no room. The
+    /// store compacts them again when it next looks for space.
+    put_off: BTreeSet<u64>,
 }
 
 impl Compaction {
@@ -65,11 +68,29 @@ impl Compaction {
     }
 
     pub(super) fn gave_up(&self, base: u64) -> bool {
-        self.given_up.contains(&base)
+        self.given_up.contains(&base) || self.put_off.contains(&base)
+    }
+
+    /// Lets the store compact the segments again for which the log had no room.
+    pub(super) fn try_again(&mut self) {
+        self.put_off.clear();
+    }
+
+    /// Ends the compaction of the present segment before its end, because the log has no room for more
+    /// copies, so that the store can compact another segment with fewer live bytes.
+    fn put_off(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            let base = segment.start.get();
+            self.given_up.remove(&base);
+            self.put_off.insert(base);
+        }
+        self.from = None;
+        self.wanted.clear();
     }
 
     pub(super) fn forget(&mut self, base: u64) {
         self.given_up.remove(&base);
+        self.put_off.remove(&base);
     }
 
     pub(super) fn begin(&mut self, segment: Range<Lsn>) {
@@ -227,6 +248,12 @@ impl Store {
             }
             // The log has failed. The next poll of the store reports the failure.
             Err(AppendError::Failed(_)) => {}
+            // The disk has no space, so a later attempt would fail in the same way and hold up all other
+            // segments.
+            Err(AppendError::DiskFull) => {
+                self.compaction.put_off();
+                self.review = true;
+            }
             Err(_) => taken
                 .into_iter()
                 .rev()

@@ -45,7 +45,7 @@ impl Store {
                 HELD_MAX * (self.options.checkpoint_bytes_min + fetched)
             }
         };
-        if held <= most {
+        if held <= self.bound_held_bytes(most) {
             return;
         }
         let member = &mut self.members[at];

@@ -28,6 +28,10 @@ pub(super) struct Member {
     /// The log position up to which the checkpoint that the store began last covers the log, even if its
     /// write failed. The growth of the log from there decides when the next checkpoint is due.
     pub(super) tried: Lsn,
+    /// True if the store's files were near the quota at the last review of the segments, and the group's
+    /// checkpoints blocked the release of one. A checkpoint is due then, once it costs fewer bytes than the
+    /// log has grown.
+    pub(super) blocks_release: bool,
     /// True if the write of the last checkpoint failed, mostly because the disk is full.
     pub(super) failed: bool,
     /// The position of the log at which the store tries again to make the reserve for the next checkpoint:

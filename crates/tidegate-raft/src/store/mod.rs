@@ -32,6 +32,7 @@ mod member;
 mod members;
 mod missing;
 mod open;
+mod quota;
 mod reading;
 mod renewal;
 mod reserve;
@@ -80,6 +81,7 @@ pub use upkeep::Space;
 use compaction::Compaction;
 use laggards::Search;
 use member::{Applied, Member};
+use quota::Quota;
 use reading::Reading;
 use room::Room;
 use scrub::Scrub;
@@ -146,9 +148,11 @@ pub struct Store {
     end: Lsn,
     /// True if the store must review the segments, because an event may allow it to release or compact one.
     review: bool,
-    /// True if the store's files took more bytes than the quota when the store last counted them, and the
-    /// durable position of the log at that count.
-    over_quota: (bool, Lsn),
+    /// The result of the last comparison of the store's files with the quota.
+    quota: Quota,
+    /// The space, and whether the files were near the quota, at the last turn of the upkeep. A change of
+    /// either makes the store review the segments.
+    reviewed_at: (Space, bool),
     /// The number of times since the start of the node that the store has looked for space on a full disk.
     looks_for_space: u32,
     options: Options,

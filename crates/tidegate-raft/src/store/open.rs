@@ -36,6 +36,7 @@ use super::compaction::Compaction;
 use super::error::OpenError;
 use super::live::Live;
 use super::member::{Applied, Member};
+use super::quota::Quota;
 use super::reading::Reading;
 use super::scrub::Scrub;
 #[cfg(feature = "lab")]
@@ -45,7 +46,7 @@ use super::seen::Seen;
 use super::slow::Slow;
 use super::staged::Staged;
 use super::worker::By;
-use super::{Due, Relocated, Store, VERSION, Waker};
+use super::{Due, Relocated, Space, Store, VERSION, Waker};
 use crate::lab::Lab;
 use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATED};
 use crate::replica::{Committed, EntryId, Group, GroupOptions, Index, LoggedEntry, Restored, Term};
@@ -451,7 +452,8 @@ impl Opening {
             end: self.opened.recovery.end,
             segment: segments.last().map_or(u64::MAX, |s| s.segment),
             review: true,
-            over_quota: (false, Lsn::ZERO),
+            quota: Quota::default(),
+            reviewed_at: (Space::Free, false),
             looks_for_space: 0,
             options: self.options,
             waker: self.waker,
@@ -661,6 +663,7 @@ impl Replayed {
             relocated: VecDeque::new(),
             applied: self.applied,
             tried: self.found.header.next,
+            blocks_release: false,
             failed: false,
             keep_back_at: Lsn::ZERO,
         })

@@ -22,7 +22,7 @@ impl Store {
         };
         let least = match self.space() {
             Space::Free => self.options.checkpoint_bytes_min,
-            _ => self.appender.reserved_bytes(),
+            _ => self.bound_held_bytes(self.appender.reserved_bytes()),
         };
         let grown = self.log.durable().since(from);
         // In the common case the log has grown too little since the group's first unapplied entry, so the

@@ -3,7 +3,8 @@
 //!
 //! The store releases a segment once no message in it is needed and it ends before the older of the two kept
 //! checkpoints, so that a start can use either checkpoint. If the disk is full or the quota is reached, a
-//! segment needs to end only before the newer checkpoint.
+//! segment needs to end only before the newer checkpoint. The module `quota` has the rules that depend on the
+//! quota.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
@@ -21,9 +22,6 @@ use crate::replica::Index;
 /// The greatest number of parts, of up to 256 removed messages each, that the store subtracts from the live
 /// bytes in one turn of the event loop. A stream may remove many messages together, for instance in a purge.
 const RECLAIMED_AT_ONCE: usize = 64;
-/// The greatest share of a segment's bytes that may be live when the store compacts the segment. Above this
-/// share, the copies would cost too many writes for the space that they free.
-const LIVE_SHARE_MAX: f64 = 0.25;
 /// The factor that decides when a checkpoint is due: once the log has grown by this many times the last
 /// checkpoint's bytes. So the writes of checkpoints stay a fixed share of all writes.
 pub(super) const GROWTH: u64 = 4;
@@ -42,9 +40,9 @@ const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
 /// The number of looks for space on a full disk, two in a second, after which the store retries a failed
 /// checkpoint. Retries are rarer than looks, because a large checkpoint takes seconds to write.
 const LOOKS_PER_CHECKPOINT: u32 = 8;
-/// The growth of the log, in bytes, after which the store compares the bytes of its files with the quota. So
-/// the files may exceed the quota by this many bytes.
-const QUOTA_STEP_BYTES: u64 = 1 << 20;
+/// The divisor that gives the live bytes of a segment that the store compacts on a full disk: the store
+/// divides the room that the log has left by it. So the copies leave room for entries that free space.
+const COPIED_SHARE: u64 = 2;
 
 /// The answer of the store to the question whether it has space for more messages, by which streams accept
 /// or refuse messages.
@@ -66,7 +64,7 @@ impl Store {
     /// caller must call [`ask_for_space`](Self::ask_for_space) to make the store look for space again.
     #[must_use]
     pub fn space(&self) -> Space {
-        match (self.log.disk_full(), self.over_quota.0) {
+        match (self.log.disk_full(), self.quota.over) {
             (true, _) if self.appender.room_left() < self.reserve_bytes() => Space::Scarce,
             (false, false) => Space::Free,
             _ => Space::Low,
@@ -101,10 +99,12 @@ impl Store {
     }
 
     /// Retries the operations that a full disk refused: the allocation of a segment, the next step of the
-    /// log's reservation and, less often, the write of a checkpoint. The caller calls this function twice a
-    /// second while the store lacks space.
+    /// log's reservation, the copies out of a segment and, less often, the write of a checkpoint. The caller
+    /// calls this function twice a second while the store lacks space.
     pub fn ask_for_space(&mut self) {
         self.log.ask_for_space();
+        self.compaction.try_again();
+        self.review = true;
         self.looks_for_space = self.looks_for_space.wrapping_add(1);
         if self.looks_for_space.is_multiple_of(LOOKS_PER_CHECKPOINT) {
             for member in &mut self.members {
@@ -115,23 +115,6 @@ impl Store {
                 }
             }
         }
-    }
-
-    /// Returns the bytes that the store's files take, for the quota: the log's segments, the checkpoints,
-    /// and the reserves for the next checkpoints.
-    #[must_use]
-    pub fn used_bytes(&self) -> u64 {
-        let of = |m: &Member| {
-            let kept = m.checkpoints.kept().iter().map(|k| k.bytes);
-            kept.sum::<u64>() + m.checkpoints.reserve_bytes()
-        };
-        let kept: u64 = self.members.iter().map(of).sum();
-        let segments = self.log.segments();
-        let log: u64 = segments
-            .iter()
-            .map(|s| s.range.end.since(s.range.start))
-            .sum();
-        kept + log
     }
 
     /// Returns whether a checkpoint of the group is due: the caller should then hand the group's state to
@@ -148,6 +131,7 @@ impl Store {
         let last = kept.last().map_or(0, |k| k.bytes);
         let grown = self.covered(at).since(member.tried);
         grown >= self.options.checkpoint_bytes_min.max(GROWTH * last)
+            || (member.blocks_release && grown > last)
             || (grown > 0
                 && (self.stuck(at)
                     || self.leads_nowhere(at)
@@ -171,7 +155,9 @@ impl Store {
         // A position that was covered once stays covered, even if entries have arrived since that are not due
         // yet.
         let before = member.applied.next.max(member.tried);
-        let others = self.members.len() > 1 && self.rests(at);
+        // The last records of the log may be copies of messages, and while the store lacks space no entry may
+        // follow them. So the checkpoint of a single group covers them, too.
+        let others = (self.members.len() > 1 || self.space() != Space::Free) && self.rests(at);
         let settled = || member.settled_to(self.log.durable());
         let settled = others.then(settled).flatten();
         settled.map_or(before, |settled| before.max(settled))
@@ -192,26 +178,22 @@ impl Store {
     /// Returns whether the store lacks space for messages, and a new checkpoint of the group would let it
     /// release or compact a segment.
     fn stuck(&self, at: GroupSlot) -> bool {
-        if self.space() == Space::Free {
-            return false;
-        }
+        self.space() != Space::Free && self.blocks_release(at)
+    }
+
+    /// Returns whether the group's checkpoints end too early for the release or the compaction of a segment
+    /// that a checkpoint of the present state would cover.
+    fn blocks_release(&self, at: GroupSlot) -> bool {
         let (bound, covered) = (self.bound_of(&self.members[at]), self.covered(at));
         let waits = |s: &SegmentInfo| s.range.end > bound && s.range.end <= covered;
         let sealed = self.log.segments();
         let mut sealed = sealed.iter().filter(|s| s.sealed);
-        sealed.any(|s| waits(s) && self.is_mostly_unneeded(s))
-    }
-
-    /// Returns whether the segment has so few live bytes that the store would copy them forward, to release
-    /// the segment.
-    fn is_mostly_unneeded(&self, segment: &SegmentInfo) -> bool {
-        let live = self.live_of(segment.range.start.get());
-        live as f64 <= LIVE_SHARE_MAX * segment.file_bytes as f64
+        sealed.any(|s| waits(s) && self.is_worth_copies(s))
     }
 
     /// Returns the live bytes that all groups together have in the segment that begins at this log position.
     /// With 0, the store may release the segment.
-    fn live_of(&self, base: u64) -> u64 {
+    pub(super) fn live_of(&self, base: u64) -> u64 {
         self.members.iter().map(|m| m.live.of(base)).sum()
     }
 
@@ -229,6 +211,7 @@ impl Store {
             live: member.live.counts(),
         });
         member.tried = next;
+        member.blocks_release = false;
         if member.staged.from().is_some_and(|from| from < next) {
             // The log may release the segments with the fetched messages once it has the checkpoint. So the
             // member forgets these messages.
@@ -242,7 +225,8 @@ impl Store {
     /// Makes the checkpoint thread write the checkpoint that [`begin_checkpoint`](Self::begin_checkpoint)
     /// began. `parts` are the group's state of that moment. The thread encodes them while it writes.
     pub fn checkpoint(&mut self, at: GroupSlot, parts: Parts) {
-        self.members[at].checkpoints.write_begun(parts);
+        let keeps_older = self.keeps_older_checkpoint(at);
+        self.members[at].checkpoints.write_begun(parts, keeps_older);
     }
 
     /// Returns whether the store waits for the caller to hand in the state of a checkpoint that it has begun.
@@ -320,10 +304,15 @@ impl Store {
             self.review |= live.poll_review(step);
         }
         self.look_at_quota();
+        // The less space the store has, the newer is the checkpoint that bounds the release, and the more
+        // segments are worth the copies of their messages.
+        let pressure = (self.space(), self.quota.near);
+        self.review |= std::mem::replace(&mut self.reviewed_at, pressure) != pressure;
         loop {
             if std::mem::take(&mut self.review) {
                 self.release();
                 self.choose();
+                self.look_for_blockers();
             }
             // The store has made the last copy for a segment, so it may now release that segment and choose
             // the next one.
@@ -332,8 +321,18 @@ impl Store {
             }
             self.review = true;
         }
+        self.leave_segment();
         for at in self.members.slots() {
             self.end_letting_go(at);
+        }
+    }
+
+    /// Notes the groups with checkpoints that block the release of a segment, if the store's files are near
+    /// the quota: a checkpoint of these groups is due early.
+    fn look_for_blockers(&mut self) {
+        for at in self.members.slots() {
+            let blocks = self.quota.near && self.blocks_release(at);
+            self.members[at].blocks_release = blocks;
         }
     }
 
@@ -349,23 +348,10 @@ impl Store {
     /// constant attempts would compete for the space that a full disk has left.
     fn keep_reserve(&mut self, at: GroupSlot) {
         let durable = self.log.durable();
-        let least = self.appender.reserved_bytes() / KEPT_BACK_SHARE;
+        let least = self.bound_reserve(self.appender.reserved_bytes() / KEPT_BACK_SHARE);
         let member = &mut self.members[at];
         if durable >= member.keep_back_at && member.checkpoints.keep_reserve(least) {
             member.keep_back_at = durable.after(KEEP_BACK_STEP_BYTES);
-        }
-    }
-
-    /// Compares the bytes of the store's files with the quota. The count visits every segment, so the store
-    /// counts at intervals of log growth, and in each turn while its files exceed the quota.
-    fn look_at_quota(&mut self) {
-        let Some(max) = self.options.max_file_store else {
-            return;
-        };
-        let (over, at) = self.over_quota;
-        let durable = self.log.durable();
-        if over || self.review || durable.since(at) >= QUOTA_STEP_BYTES {
-            self.over_quota = (self.used_bytes() > max, durable);
         }
     }
 
@@ -418,14 +404,15 @@ impl Store {
         segments.retain(|s| {
             let base = s.range.start.get();
             let live = self.live_of(base);
-            let fits = !self.log.disk_full() || live < self.appender.room_left();
-            s.range.end <= bound && live > 0 && fits && !self.compaction.gave_up(base)
+            let fits = !self.log.disk_full() || COPIED_SHARE * live < self.appender.room_left();
+            let tried = self.compaction.gave_up(base);
+            s.range.end <= bound && live > 0 && fits && !tried && self.is_worth_copies(s)
         });
         let live = |number| {
             let segment = segments.iter().find(|s| s.segment == number);
             segment.map_or(0, |s| self.live_of(s.range.start.get()))
         };
-        if let Some(chosen) = compaction_candidate(&segments, LIVE_SHARE_MAX, live) {
+        if let Some(chosen) = compaction_candidate(&segments, f64::INFINITY, live) {
             self.compaction.begin(chosen.range.clone());
         }
     }

@@ -94,6 +94,143 @@ fn a_quota_that_is_passed_is_told_and_ends_when_segments_go() {
     assert_eq!(node.checkpoints, 1);
 }
 
+/// Waits until the store has space for messages again, and looks for space as the server's loop does.
+fn wait_for_space(node: &mut Node) {
+    node.until(|node| {
+        node.store.ask_for_space();
+        (node.store.space() == Space::Free).then_some(())
+    });
+}
+
+/// Writes entries of seven messages until the store has no space for more.
+fn write_until_low(node: &mut Node, len: usize) {
+    while node.store.space() == Space::Free {
+        node.write(&store(node.toy.seq + 1, 7, len));
+    }
+}
+
+/// Closes the node, opens it again, and checks that it has the same messages.
+fn check_after_restart(node: Node, disks: &Disks, options: Options) {
+    let toy = node.toy.clone();
+    node.store.close().unwrap();
+    let mut node = Node::with(&disks.copy(), options).unwrap();
+    assert_eq!(node.toy, toy);
+    node.check_messages();
+}
+
+/// Checks a quota below the length of a segment: no sealed segment holds the removed messages, and after the
+/// refusals no further message seals the present one.
+#[test]
+fn a_quota_within_one_segment_makes_room_again_and_again() {
+    let disks = Disks::default();
+    let options = Options {
+        max_file_store: Some(48 << 10),
+        checkpoint_bytes_min: 64 << 20,
+        ..options()
+    };
+    let mut node = Node::with(&disks, options.clone()).unwrap();
+    for round in 1..=6 {
+        write_until_low(&mut node, 100);
+        let seqs: Vec<u64> = node.toy.messages.keys().copied().collect();
+        // The first message of each round stays, so that the store must copy it.
+        node.write(&delete(seqs.into_iter().skip(round)));
+        wait_for_space(&mut node);
+        assert!(node.store.used_bytes() < 24 << 10);
+        assert_eq!(node.toy.messages.len(), round);
+    }
+    node.check_messages();
+    check_after_restart(node, &disks, options);
+}
+
+/// Checks that copies behind the last entry of a segment do not keep the segment: no later entry may come.
+#[test]
+fn a_segment_that_ends_with_copies_makes_room_without_another_entry() {
+    let disks = Disks::default();
+    let options = Options {
+        max_file_store: Some(96 << 10),
+        checkpoint_bytes_min: 64 << 20,
+        ..options()
+    };
+    let mut node = Node::with(&disks, options.clone()).unwrap();
+    for _ in 0..6 {
+        write_until_low(&mut node, 1000);
+        let seqs: Vec<u64> = node.toy.messages.keys().copied().collect();
+        // Each segment keeps some messages, which the store copies behind the messages of the next round.
+        node.write(&delete(seqs.into_iter().filter(|seq| seq % 8 != 0)));
+        wait_for_space(&mut node);
+        let seqs: Vec<u64> = node.toy.messages.keys().copied().collect();
+        node.write(&delete(seqs.into_iter().skip(2)));
+        wait_for_space(&mut node);
+    }
+    node.check_messages();
+    check_after_restart(node, &disks, options);
+}
+
+#[test]
+fn a_quota_makes_room_when_half_of_each_segment_is_gone() {
+    let disks = Disks::default();
+    let options = Options {
+        max_file_store: Some(512 << 10),
+        checkpoint_bytes_min: 64 << 20,
+        ..options()
+    };
+    let mut node = Node::with(&disks, options.clone()).unwrap();
+    for _ in 0..2 {
+        write_until_low(&mut node, 1000);
+        let odd = |seq: &u64| seq % 2 == 1;
+        let seqs: Vec<u64> = node.toy.messages.keys().copied().filter(odd).collect();
+        node.write(&delete(seqs));
+        wait_for_space(&mut node);
+        node.check_messages();
+        delete_all(&mut node);
+    }
+    check_after_restart(node, &disks, options);
+}
+
+/// Checks a stream that overwrites its messages all the time and keeps few old ones in each segment: the
+/// quota must make room again each time, for any length of log that the last checkpoint covers.
+#[test]
+fn a_quota_makes_room_for_messages_that_replace_others_all_the_time() {
+    for checkpoint_kib in [64, 256, 280, 64 << 10] {
+        let disks = Disks::default();
+        let options = Options {
+            max_file_store: Some(300 << 10),
+            checkpoint_bytes_min: checkpoint_kib << 10,
+            ..options()
+        };
+        let mut node = Node::with(&disks, options.clone()).unwrap();
+        for _ in 0..250 {
+            let replaced: Vec<u64> = node.toy.messages.keys().copied().collect();
+            node.write(&store(node.toy.seq + 1, 7, 1000));
+            node.write(&delete(replaced.into_iter().filter(|seq| seq % 150 != 1)));
+            if node.store.space() != Space::Free {
+                wait_for_space(&mut node);
+            }
+        }
+        node.check_messages();
+        check_after_restart(node, &disks, options);
+    }
+}
+
+/// Checks a quota smaller than the reserves that a large disk has room for.
+#[test]
+fn a_small_quota_has_room_for_messages() {
+    let disks = Disks::default();
+    let options = Options {
+        segment_bytes: 1 << 20,
+        max_file_store: Some(64 << 10),
+        ..options()
+    };
+    let mut node = Node::with(&disks, options).unwrap();
+    for _ in 0..6 {
+        node.write(&store(node.toy.seq + 1, 7, 1000));
+        assert_eq!(node.store.space(), Space::Free);
+    }
+    write_until_low(&mut node, 1000);
+    delete_all(&mut node);
+    wait_for_space(&mut node);
+}
+
 /// Checks a log that is too short of space for the next step of its reservation: it must use the space of
 /// deleted messages again and again, and grow once there is space.
 #[test]

@@ -597,6 +597,34 @@ fn a_full_log_is_freed_though_groups_at_rest_have_old_checkpoints() {
 }
 
 #[test]
+fn a_quota_within_one_segment_is_freed_though_groups_at_rest_have_messages_there() {
+    let mut cluster = Cluster::new(
+        Options {
+            max_file_store: Some(12 << 10),
+            checkpoint_bytes_min: 64 << 20,
+            ..short()
+        },
+        2,
+    );
+    for group in [ALL, SHARD] {
+        cluster.fill(group, 1, 100);
+    }
+    for _ in 0..3 {
+        while cluster.node(0).store.space() == Space::Free {
+            cluster.fill(ALONE, 1, 500);
+        }
+        while !cluster.write(ALONE, |toy| delete(old(toy, 0))) {}
+        cluster.until("there is space", |c| {
+            (c.node(0).store.space() == Space::Free).then_some(())
+        });
+        cluster.agree();
+    }
+    cluster.kill(0);
+    cluster.start(0);
+    cluster.agree();
+}
+
+#[test]
 fn entries_that_a_repair_gave_up_may_be_of_any_group() {
     let mut cluster = Cluster::new(options(), 2);
     for group in [ALL, SHARD, ALONE] {
