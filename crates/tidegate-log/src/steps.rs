@@ -97,10 +97,13 @@ impl Steps {
     }
 
     /// Makes the keeper do its waiting errand, in place of the keeper's thread: allocate or release
-    /// segments, or remove a file.
-    pub fn keep(&mut self) {
+    /// segments, or remove a file. Returns whether an errand waited: the log's user may then have room, and
+    /// must look again.
+    pub fn keep(&mut self) -> bool {
         let errand = self.keeper.next(Some(Duration::ZERO));
+        let waited = errand.top_up || !errand.release.is_empty();
         self.keeper.step(errand);
+        waited
     }
 
     fn fail(&mut self, failure: &Failure) -> Doing {

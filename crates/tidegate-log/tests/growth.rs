@@ -238,7 +238,7 @@ fn on_a_disk_that_fills_between_two_steps_every_accepted_batch_becomes_durable()
 fn fill(world: &mut World) {
     loop {
         match world.append(700) {
-            Ok(()) => world.steps.keep(),
+            Ok(()) => _ = world.steps.keep(),
             Err(AppendError::DiskFull) => return,
             Err(error) => panic!("{error}"),
         }

@@ -345,8 +345,9 @@ impl Simulation {
             while store.work() {
                 worked = true;
             }
-            simulated::with_steps(at, tidegate_log::Steps::keep);
-            if worked {
+            // The keeper wakes the loop after each errand, because the loop may wait for room in the log.
+            let kept = simulated::with_steps(at, tidegate_log::Steps::keep);
+            if worked || kept == Some(true) {
                 simulated::wake(end + WOKEN_AFTER, WAKER.0);
             }
         }
