@@ -61,6 +61,8 @@ pub(crate) enum Role {
     Raw(Vec<Told>),
     /// The client sends the bytes that an attack gives it, and forgets the server's answers.
     Deaf,
+    /// The client publishes many messages before it gets an answer, and counts the answers of each message.
+    Writer(Answers),
     /// The client makes a TLS handshake, and then logs in with a password that the server keeps as a hash.
     Tls(Box<rustls::ClientConnection>),
 }
@@ -81,6 +83,59 @@ pub(crate) struct Asking {
     pub(crate) acked: Vec<u64>,
     /// The first answer that is no acknowledgement, which the verdict counts as harm.
     pub(crate) refused: Option<String>,
+}
+
+/// The answers that a writer got to its messages. The last token of a message's reply subject is its number.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// The number of answers to each message, by the message's number.
+    pub(crate) counts: Vec<u32>,
+    /// The sequences of the acknowledged messages, in the order of the answers.
+    pub(crate) acked: Vec<u64>,
+    /// The number of messages that the server refused with an error of the API, and with the status that no
+    /// node takes the message.
+    pub(crate) refused: u64,
+    pub(crate) unserved: u64,
+    /// An answer that is none of these.
+    pub(crate) odd: Option<String>,
+}
+
+impl Answers {
+    /// Creates the counts for this number of messages.
+    pub(crate) fn to(messages: usize) -> Self {
+        Self {
+            counts: vec![0; messages],
+            ..Self::default()
+        }
+    }
+
+    fn note(&mut self, subject: &str, text: &str) {
+        let number = subject.rsplit('.').next().and_then(|n| n.parse().ok());
+        let count = number.and_then(|n: usize| self.counts.get_mut(n));
+        let Some(count) = count else {
+            self.odd.get_or_insert_with(|| format!("{subject}: {text}"));
+            return;
+        };
+        *count += 1;
+        match seq_of(text) {
+            _ if text.contains("\"error\"") => self.refused += 1,
+            Some(seq) => self.acked.push(seq),
+            None if text.starts_with("NATS/1.0 503") => self.unserved += 1,
+            None => _ = self.odd.get_or_insert_with(|| format!("{subject}: {text}")),
+        }
+    }
+
+    /// Returns the number of messages without an answer.
+    pub(crate) fn missing(&self) -> usize {
+        self.counts.iter().filter(|n| **n == 0).count()
+    }
+}
+
+/// Returns the sequence in a PubAck; `None` if the text has none.
+fn seq_of(text: &str) -> Option<u64> {
+    let (_, rest) = text.split_once("\"seq\":")?;
+    let end = rest.find(|c: char| !c.is_ascii_digit());
+    rest[..end.unwrap_or(rest.len())].parse().ok()
 }
 
 /// An operation that the server sent to the client.
@@ -173,7 +228,7 @@ impl Client {
                 )
             }),
             Role::Pinger(asking) => asking.next(now).map(|_| "PING\r\n".to_owned()),
-            Role::Raw(_) | Role::Deaf | Role::Tls(_) => return,
+            Role::Raw(_) | Role::Deaf | Role::Writer(_) | Role::Tls(_) => return,
         };
         if let Some(request) = request {
             self.say(sim, request.as_bytes());
@@ -244,28 +299,40 @@ impl Client {
         }
         self.input.extend(bytes);
         let now = sim.now();
-        while let Some(told) = parse(&mut self.input) {
+        let mut used = 0;
+        while let Some((subject, told, len)) = parse(&self.input[used..]) {
+            used += len;
             match (&mut self.role, told) {
+                (Role::Writer(answers), Told::Message(text)) => answers.note(&subject, &text),
                 (Role::Publisher(asking), Told::Message(text)) => asking.acknowledged(now, &text),
                 (Role::Pinger(asking), Told::Pong) => asking.answered(now),
                 (Role::Raw(all), told) => all.push(told),
                 _ => {}
             }
         }
+        self.input.drain(..used);
         true
     }
 
     pub(crate) fn asking(&self) -> Option<&Asking> {
         match &self.role {
             Role::Publisher(asking) | Role::Pinger(asking) => Some(asking),
-            Role::Raw(_) | Role::Deaf | Role::Tls(_) => None,
+            Role::Raw(_) | Role::Deaf | Role::Writer(_) | Role::Tls(_) => None,
         }
     }
 
     pub(crate) fn asking_mut(&mut self) -> Option<&mut Asking> {
         match &mut self.role {
             Role::Publisher(asking) | Role::Pinger(asking) => Some(asking),
-            Role::Raw(_) | Role::Deaf | Role::Tls(_) => None,
+            Role::Raw(_) | Role::Deaf | Role::Writer(_) | Role::Tls(_) => None,
+        }
+    }
+
+    /// Returns the answers that a writer has got; `None` for another client.
+    pub(crate) fn answers(&self) -> Option<&Answers> {
+        match &self.role {
+            Role::Writer(answers) => Some(answers),
+            _ => None,
         }
     }
 
@@ -312,14 +379,7 @@ impl Asking {
 
     fn acknowledged(&mut self, now: Time, text: &str) {
         self.answered(now);
-        let seq = text.split_once("\"seq\":").map(|(_, rest)| rest);
-        let digits = |rest: &str| {
-            let end = rest
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(rest.len());
-            rest[..end].parse().ok()
-        };
-        match seq.and_then(digits) {
+        match seq_of(text) {
             Some(seq) if !text.contains("\"error\"") => self.acked.push(seq),
             _ => {
                 self.refused.get_or_insert_with(|| text.to_owned());
@@ -339,24 +399,25 @@ impl Asking {
     }
 }
 
-/// Takes the next operation of the server from the front of `input`.
-fn parse(input: &mut Vec<u8>) -> Option<Told> {
+/// Reads the first operation of the server in `input`. Returns the subject of a message, or an empty text,
+/// the operation, and its length in bytes; `None` if the operation is not complete.
+fn parse(input: &[u8]) -> Option<(String, Told, usize)> {
     let end = input.windows(2).position(|w| w == b"\r\n")?;
     let line = String::from_utf8_lossy(&input[..end]).into_owned();
     let is_message = line.starts_with("MSG ") || line.starts_with("HMSG ");
     if !is_message {
-        input.drain(..end + 2);
-        return Some(match line.as_str() {
+        let told = match line.as_str() {
             "PONG" => Told::Pong,
             _ => Told::Other(line),
-        });
+        };
+        return Some((String::new(), told, end + 2));
     }
     let len: usize = line.rsplit(' ').next()?.parse().ok()?;
     let whole = end + 2 + len + 2;
     if input.len() < whole {
         return None;
     }
+    let subject = line.split(' ').nth(1)?.to_owned();
     let text = String::from_utf8_lossy(&input[end + 2..whole - 2]).into_owned();
-    input.drain(..whole);
-    Some(Told::Message(text))
+    Some((subject, Told::Message(text), whole))
 }

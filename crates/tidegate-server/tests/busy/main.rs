@@ -10,6 +10,8 @@
 //! SEED=7 cargo test ... --test busy seeds -- --nocapture
 //! # many, resumed where the last run stopped
 //! SEEDS=1..=100000 SEEDS_DONE=target/loop-seeds cargo test --release ... --test busy seeds
+//! # a writer with thousands of messages in flight
+//! WRITER_SEEDS=1..=1000 cargo test ... --test busy writer
 //! ```
 
 // Clippy recognises tests by their attribute, and would not see that the helpers here are tests too.
@@ -26,6 +28,7 @@ mod judge;
 mod run;
 mod tls;
 mod world;
+mod writers;
 
 use attack::Attack;
 use judge::Harm;

@@ -24,6 +24,10 @@ const SYNC: (Duration, Duration) = (Duration::from_micros(100), Duration::from_m
 /// The most bytes that may wait for a client before a simulated server closes its connection.
 pub(crate) const MAX_PENDING: usize = 1 << 20;
 
+/// The length of a segment of a simulated log, unless a test sets another one: short, so that a run fills
+/// many.
+const SEGMENT_BYTES: u64 = 256 << 10;
+
 /// The servers of a simulated run and their clients.
 pub(crate) struct World {
     pub(crate) sim: Simulation,
@@ -36,6 +40,7 @@ pub(crate) struct World {
     /// The largest sum so far of the bytes in the outboxes of one server's clients, which the verdict
     /// compares with the bound.
     pub(crate) outbox_bytes: usize,
+    segment_bytes: u64,
     trace: bool,
     directories: Vec<tempfile::TempDir>,
 }
@@ -51,6 +56,17 @@ impl World {
         costs: Costs,
         trace: bool,
     ) -> Result<Self, Broken> {
+        Self::with_segments(seed, servers, costs, trace, SEGMENT_BYTES)
+    }
+
+    /// Starts servers as [`new`](Self::new) does, with segments of this length in their logs.
+    pub(crate) fn with_segments(
+        seed: u64,
+        servers: usize,
+        costs: Costs,
+        trace: bool,
+        segment_bytes: u64,
+    ) -> Result<Self, Broken> {
         let mut dice = Dice::new(seed);
         let sim = Simulation::new(dice.next(), costs, Cures::ALL, LATENCY, SYNC);
         let mut world = Self {
@@ -62,12 +78,13 @@ impl World {
             turns: Turns::default(),
             tls: Tls::new(),
             outbox_bytes: 0,
+            segment_bytes,
             trace,
             directories: Vec::new(),
         };
         for n in 0..servers {
             let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
-            let settings = settings(n, servers, directory.path(), &world.tls);
+            let settings = settings(n, servers, directory.path(), &world.tls, segment_bytes);
             world.directories.push(directory);
             world.sim.start(settings).map_err(|e| e.to_string())?;
         }
@@ -119,7 +136,13 @@ impl World {
     /// Starts a server that has crashed again.
     pub(crate) fn restart(&mut self, server: usize) -> Result<(), Broken> {
         let directory = self.directories[server].path();
-        let settings = settings(server, self.servers, directory, &self.tls);
+        let settings = settings(
+            server,
+            self.servers,
+            directory,
+            &self.tls,
+            self.segment_bytes,
+        );
         let started = self.sim.restart(server, settings);
         started.map_err(|e| format!("server {server} does not start again: {e}"))
     }
@@ -242,7 +265,7 @@ impl World {
 }
 
 /// Makes the settings of the simulated server with this number.
-fn settings(n: usize, servers: usize, directory: &Path, tls: &Tls) -> Settings {
+fn settings(n: usize, servers: usize, directory: &Path, tls: &Tls, segment_bytes: u64) -> Settings {
     let user = |name: &str, secret: &str| {
         let user = User {
             name: name.into(),
@@ -275,7 +298,7 @@ fn settings(n: usize, servers: usize, directory: &Path, tls: &Tls) -> Settings {
         tls: Some(tls.settings()),
         allow_non_tls: true,
         streams: Some(StreamSettings {
-            segment_bytes: 256 << 10,
+            segment_bytes,
             checkpoint_bytes: 1 << 20,
             scrub_period: Duration::ZERO,
             ..StreamSettings::new(directory.to_owned())
