@@ -484,8 +484,9 @@ impl Content {
     /// a consumer that starts at this message.
     pub(super) fn last_matching(&self, filter: &Filter) -> Option<StreamSeq> {
         match filter.reach(&self.subjects) {
+            Reach::All => self.index.last(),
             Reach::One(id) => self.last_of(id?),
-            _ => {
+            Reach::Patterns => {
                 // The loop begins with the subjects of the highest numbers, because they mostly have the
                 // latest messages. It compares the name of a subject only if that subject may have a later
                 // message than the best one so far.

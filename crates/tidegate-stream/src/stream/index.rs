@@ -183,6 +183,46 @@ impl Index {
         None
     }
 
+    /// Goes on with a search for the first message, from number `seq` to number `to`, that `find` finds in
+    /// its block from a bit on. The search looks at a block while `left` is above 0, and each block lowers
+    /// `left` by 1; `find` may lower it further. So a search in a large stream spreads over several turns.
+    ///
+    /// # Errors
+    /// The number from which the caller has to go on, because `left` is 0.
+    pub(super) fn next_part(
+        &self,
+        seq: StreamSeq,
+        to: StreamSeq,
+        left: &mut usize,
+        mut find: impl FnMut(&Block, usize, &mut usize) -> Option<usize>,
+    ) -> Result<Option<StreamSeq>, StreamSeq> {
+        for at in self.block_of(seq)..=self.blocks.len() {
+            let block = self.block(at);
+            if block.first() > to {
+                break;
+            }
+            if *left == 0 {
+                return Err(block.first().max(seq));
+            }
+            *left -= 1;
+            let from = seq.saturating_distance(block.first());
+            if from < LEN as u64
+                && let Some(bit) = find(block, from as usize, left)
+            {
+                return Ok(Some(block.seq(bit)).filter(|seq| *seq <= to));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the number of the last message that the index holds, for a client that wants the last message
+    /// of any subject.
+    pub(super) fn last(&self) -> Option<StreamSeq> {
+        // Each closed block has a message, so the loop looks at two blocks at most.
+        let mut blocks = (0..=self.blocks.len()).rev().map(|at| self.block(at));
+        blocks.find_map(|block| block.live().prev(LEN - 1).map(|bit| block.seq(bit)))
+    }
+
     /// Returns the number of the last message of `subject` at number `seq` or below, down to number
     /// `down_to`. The search skips blocks without the subject.
     pub(super) fn prev_of(
@@ -191,7 +231,20 @@ impl Index {
         seq: StreamSeq,
         down_to: StreamSeq,
     ) -> Option<StreamSeq> {
+        self.prev_of_within(subject, seq, down_to, &mut 0)
+    }
+
+    /// Returns the same as [`Index::prev_of`], and adds the number of blocks that the search looked at to
+    /// `looked`, by which the caller bounds its work.
+    pub(super) fn prev_of_within(
+        &self,
+        subject: u32,
+        seq: StreamSeq,
+        down_to: StreamSeq,
+        looked: &mut usize,
+    ) -> Option<StreamSeq> {
         for at in (0..=self.block_of(seq)).rev() {
+            *looked += 1;
             let block = self.block(at);
             let Some(span) = seq.checked_distance(block.first()) else {
                 continue;

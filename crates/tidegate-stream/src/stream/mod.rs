@@ -23,7 +23,9 @@ mod history;
 mod home;
 mod index;
 mod intake;
+mod lookup;
 mod mapping;
+mod matcher;
 #[cfg(test)]
 mod model;
 mod moving;
@@ -57,6 +59,7 @@ pub use history::Removed;
 pub use home::Home;
 pub use index::Bulk;
 pub use intake::{Intake, Origin, Progress, Row};
+pub use lookup::{LastOf, LastPerSubject, Lasts};
 pub use mapping::Republished;
 pub use moving::{Cursor, Export, Need, Stage, Transit};
 pub use outcome::{Effect, Outcome};
