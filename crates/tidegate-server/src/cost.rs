@@ -61,6 +61,9 @@ pub enum Work {
     Subject,
     /// The loop looks at a subject for the first messages of a consumer.
     Search,
+    /// The loop compares a subject with patterns, or looks at a block of messages: for a request for stored
+    /// messages, or for an entry with a publish that depends on a pattern.
+    LookUp,
     /// A new leader takes up a consumer of its group.
     TakeUp,
     /// The loop serves a consumer, or a consumer looks at a message that it delivers or passes over. The
@@ -101,7 +104,7 @@ pub(crate) const fn spend(work: Work, n: u64) {
 #[cfg(feature = "sim")]
 impl Work {
     /// All works, in the order of their declaration, which is the order of the tables of costs.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::Turn,
         Self::Event,
         Self::Accept,
@@ -127,6 +130,7 @@ impl Work {
         Self::Foresee,
         Self::Subject,
         Self::Search,
+        Self::LookUp,
         Self::TakeUp,
         Self::Deliver,
         Self::Describe,

@@ -32,7 +32,8 @@ pub struct Cures {
     /// The node frees the memory of removed messages in parts, and subtracts them in parts from their
     /// segments.
     pub reclaiming: bool,
-    /// A consumer looks in parts for the messages with which it begins.
+    /// A consumer looks in parts for the messages with which it begins, and so does a request for the last
+    /// message of a pattern.
     pub searching: bool,
     /// A new leader takes up the consumers of its group in parts.
     pub taking_up: bool,

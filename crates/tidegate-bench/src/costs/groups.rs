@@ -17,7 +17,7 @@ use tidegate_stream::api::view::{Server, stream_info};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
-    AccountLimits, Command, Encoder, Filter, Kind, Place, Stream, Streams,
+    AccountLimits, Command, Encoder, Filter, Kind, LastPerSubject, Place, Stream, Streams,
 };
 
 use super::{Table, median, timed};
@@ -40,7 +40,7 @@ pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
     let entry = short.saturating_sub(byte * short_bytes as u64);
     let (subject, page) = page(rounds)?;
     let removals = removals(rounds);
-    let (search, describe) = looks(rounds)?;
+    let (search, look_up, describe) = looks(rounds)?;
     Ok(vec![
         ("RaftMessage", messages(rounds)?),
         ("Propose", propose),
@@ -52,6 +52,7 @@ pub(super) fn measure(rounds: usize) -> anyhow::Result<Table> {
         ("Foresee", removals.foresee),
         ("Subject", subject),
         ("Search", search),
+        ("LookUp", look_up),
         ("Describe", describe),
         ("Page", page),
         ("Tick", tick),
@@ -251,8 +252,9 @@ fn removals(rounds: usize) -> Removals {
     }
 }
 
-/// Measures how long the node takes to find the last message of a subject, and to describe a stream.
-fn looks(rounds: usize) -> anyhow::Result<(u64, u64)> {
+/// Measures how long the node takes to find the last message of a subject, to compare a subject with
+/// patterns, and to describe a stream.
+fn looks(rounds: usize) -> anyhow::Result<(u64, u64, u64)> {
     let streams = with_subjects();
     let stream = streams.get(StreamNumber::FIRST);
     let stream: &Stream = stream.ok_or_else(|| anyhow!("the stream of the bench is missing"))?;
@@ -260,6 +262,13 @@ fn looks(rounds: usize) -> anyhow::Result<(u64, u64)> {
     let search = median(rounds, SUBJECTS, || {
         timed(|| {
             std::hint::black_box(stream.lasts_part(&filter, 0, SUBJECTS, None));
+        })
+    });
+    let look_up = median(rounds, SUBJECTS, || {
+        let mut lasts = LastPerSubject::new(["*.none", "s.*.none"], None, 1);
+        timed(|| {
+            let mut left = usize::MAX;
+            std::hint::black_box(lasts.go_on(stream, &mut left));
         })
     });
     let (cluster, details) = (ClusterInfo::default(), InfoDetails::default());
@@ -271,7 +280,7 @@ fn looks(rounds: usize) -> anyhow::Result<(u64, u64)> {
             }
         })
     });
-    Ok((search, describe))
+    Ok((search, look_up, describe))
 }
 
 fn server(cluster: &ClusterInfo) -> Server<'_> {

@@ -37,7 +37,7 @@ pub(crate) struct CostsArgs {
 type Table = Vec<(&'static str, u64)>;
 
 /// All works of the event loop, in the order of the table.
-const WORKS: [&str; 35] = [
+const WORKS: [&str; 36] = [
     "Turn",
     "Event",
     "Accept",
@@ -63,6 +63,7 @@ const WORKS: [&str; 35] = [
     "Foresee",
     "Subject",
     "Search",
+    "LookUp",
     "TakeUp",
     "Deliver",
     "Describe",

@@ -21,6 +21,7 @@ pub(crate) mod directory;
 mod entries;
 mod events;
 pub(crate) mod figures;
+mod looking;
 pub(crate) mod origins;
 mod outcome;
 mod proposals;

@@ -1,24 +1,28 @@
-//! Answers the requests of clients for stored messages: the node sends each answer once the store has read
-//! the messages.
+//! Answers the requests of clients for stored messages: the node looks for the messages of each answer, and
+//! sends the answer once the store has read them.
 //!
-//! At most [`READS_MAX`] requests wait at a time, so that they take bounded memory; the node refuses further
-//! requests.
+//! A request with patterns may have to look at millions of subjects or messages. So all requests of a group
+//! together take [`STEPS_A_TURN`] steps in a turn ([`looking`](super::looking)). At most [`READS_MAX`]
+//! requests wait at a time, so that they take bounded memory; the node refuses further requests.
 
 use std::collections::VecDeque;
 
 use tidegate::Time;
 use tidegate_raft::store::Fetch;
 use tidegate_stream::api::answer::{self, Kind};
-use tidegate_stream::api::direct::{Index, Part, Reading};
+use tidegate_stream::api::direct::{DirectGet, Part, Reading};
 use tidegate_stream::api::status;
 use tidegate_stream::consumer::Message;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
-use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stream};
+use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Place, Stream};
 
 use super::context::Context;
+use super::looking::Looking;
 use super::{JetStream, Messages, Voice};
+use crate::cost::{Work, spend};
+use crate::cures::{cures, part};
 
 /// The limit on the number of clients' requests for stored messages that wait. The node refuses more, so that
 /// waiting requests take bounded memory.
@@ -26,16 +30,24 @@ const READS_MAX: usize = 16 * 1024;
 /// The limit on the number of requests that the node ends in one turn, so that no turn takes long if
 /// the store has read the messages of many requests.
 const ENDED_A_TURN: usize = if cfg!(test) { 8 } else { 256 };
+/// The number of steps, such as comparisons of a subject with a pattern, that the requests of a group take in
+/// one turn: those that wait, and as many for the requests that come until the next turn.
+pub(super) const STEPS_A_TURN: usize = if cfg!(test) { 16 } else { 4096 };
+/// The number of steps of one request before the request of another asker has its turn.
+const STEPS_A_REQUEST: usize = STEPS_A_TURN / 4;
 /// The number of bytes in the outbox of a client's connection above which the streams send this client no
 /// further messages until the connection has written some, so that a slow client does not fill the node's
 /// memory.
 pub(super) const BEHIND_BYTES: usize = 4 * 1024 * 1024;
 
-/// The requests of clients for stored messages that the node has not answered completely, in the order in
-/// which the node answers them.
+/// The requests of clients for stored messages that the node has not answered completely.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
+    /// The requests of which the node knows the next message, in the order in which it answers them.
     waiting: VecDeque<Read>,
+    looking: Looking,
+    /// The number of steps that are left for requests until the node serves the requests again.
+    left: usize,
     /// True if the node has ended its work on the requests in this turn before it has looked at all of them,
     /// so that the event loop starts another turn.
     more: bool,
@@ -47,57 +59,80 @@ pub(super) struct Reads {
 pub(super) struct Read {
     stream: StreamNumber,
     reply: Box<[u8]>,
-    what: What,
+    form: Form,
+    reading: Box<Reading>,
+    bytes: usize,
 }
 
-#[derive(Debug)]
-enum What {
+/// The form in which the node sends the messages of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
     /// The client asked for messages in the form in which the stream stores them, so the node sends each
     /// message as it is.
-    Direct(Box<Reading>),
+    Direct,
     /// The client asked for one message as JSON, so the node encodes the message, with or without its
     /// headers.
-    Json { seq: StreamSeq, no_headers: bool },
+    Json { no_headers: bool },
+}
+
+/// The state of a request for which the node has just begun to look.
+pub(super) enum Begun {
+    /// The request waits for its messages.
+    Waits,
+    /// The stream has no message for the request. Only a request for one message as JSON ends so.
+    InVain,
+    /// Too many requests wait, so the caller refuses this one.
+    Refused,
+}
+
+impl Read {
+    /// Returns the reply subject of the request, by which the node knows the asker.
+    pub(super) fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+
+    /// Returns the memory of the request, by which the node bounds the waiting requests.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Creates a request of this many bytes, for a test of the order of requests.
+    #[cfg(test)]
+    pub(super) fn of_test(reply: &str, bytes: usize) -> Self {
+        use tidegate_stream::stream::{AccountLimits, Kind as Of, Streams};
+        let mut streams = Streams::new(AccountLimits::NONE);
+        let mut entry = Vec::new();
+        let mut encoder = tidegate_stream::stream::Encoder::begin(&mut entry, 1);
+        let config = br#"{"name":"S","subjects":["s"]}"#;
+        let create = Command::new(Of::CreateStream, StreamNumber::NONE, b"", config);
+        encoder.command(&create).unwrap();
+        let applied = streams.apply(1, &entry.into(), &mut Vec::new(), &mut Vec::new());
+        applied.unwrap();
+        let stream = streams.get(StreamNumber::FIRST).unwrap();
+        Self {
+            stream: stream.id(),
+            reply: reply.as_bytes().into(),
+            form: Form::Direct,
+            reading: Box::new(DirectGet::default().read(stream)),
+            bytes,
+        }
+    }
 }
 
 impl Reads {
-    fn add(&mut self, read: Read) -> bool {
-        let room = self.waiting.len() < READS_MAX;
-        if room {
-            self.waiting.push_back(read);
-        }
-        room
-    }
-
     /// Returns whether the node has requests to look at, so that the event loop starts another turn.
     pub(super) const fn is_due(&self) -> bool {
-        self.more
+        self.more || !self.looking.is_empty()
     }
 
-    /// Queues a request for messages in their stored form, for the client at `reply`. Returns whether the
-    /// queue had room, so that the caller can refuse the request.
-    pub(super) fn direct(&mut self, stream: StreamNumber, reply: &[u8], reading: Reading) -> bool {
-        self.add(Read {
-            stream,
-            reply: reply.into(),
-            what: What::Direct(Box::new(reading)),
-        })
-    }
-
-    /// Queues a request for one message as JSON, for the client at `reply`. Returns whether the queue had
-    /// room, so that the caller can refuse the request.
-    pub(super) fn json(
-        &mut self,
-        stream: StreamNumber,
-        reply: &[u8],
-        seq: StreamSeq,
-        no_headers: bool,
-    ) -> bool {
-        self.add(Read {
-            stream,
-            reply: reply.into(),
-            what: What::Json { seq, no_headers },
-        })
+    fn add(&mut self, read: Read, is_found: bool) -> Begun {
+        let has_room = self.waiting.len() + self.looking.len() < READS_MAX;
+        match is_found {
+            true if has_room => self.waiting.push_back(read),
+            false if has_room && self.looking.has_room_for(read.bytes) => self.looking.push(read),
+            _ => return Begun::Refused,
+        }
+        Begun::Waits
     }
 }
 
@@ -108,12 +143,61 @@ enum Came {
     /// The node continues the answer in a later turn: the store is still reading a message, or too many bytes
     /// wait in the client's outbox.
     NotYet,
+    /// The node has still to look for the next message of the answer.
+    ToASearch,
 }
 
 impl JetStream {
+    /// Begins to answer a client's request for messages in their stored form.
+    pub(super) fn begin_direct(
+        &mut self,
+        stream: StreamNumber,
+        get: &DirectGet,
+        reply: &[u8],
+    ) -> Begun {
+        self.begin_read(stream, get, reply, Form::Direct)
+    }
+
+    /// Begins to answer a client's request for one message as JSON.
+    pub(super) fn begin_json(
+        &mut self,
+        stream: StreamNumber,
+        get: &DirectGet,
+        reply: &[u8],
+    ) -> Begun {
+        let no_headers = get.no_headers();
+        self.begin_read(stream, get, reply, Form::Json { no_headers })
+    }
+
+    /// Looks for the first message of a request with the steps that are left in this turn, and queues the
+    /// request. A request waits behind the earlier ones of its asker for which the node still looks.
+    fn begin_read(&mut self, id: StreamNumber, get: &DirectGet, reply: &[u8], form: Form) -> Begun {
+        let Some(stream) = self.streams.get(id) else {
+            return Begun::InVain;
+        };
+        let mut reading = get.read(stream);
+        let before = self.reads.left;
+        let is_found =
+            !self.reads.looking.has_asker_of(reply) && reading.seek(stream, &mut self.reads.left);
+        spend(Work::LookUp, (before - self.reads.left) as u64);
+        if is_found && form != Form::Direct && reading.is_in_vain() {
+            return Begun::InVain;
+        }
+        let read = Read {
+            stream: id,
+            reply: reply.into(),
+            form,
+            reading: Box::new(reading),
+            // The patterns of a request are in memory twice while the node looks for its messages.
+            bytes: size_of::<Read>() + reply.len() + 2 * get.memory_bytes(),
+        };
+        self.reads.add(read, is_found)
+    }
+
     /// Answers the requests of clients for stored messages, as far as the messages are in memory. Makes the
     /// store read the other messages, so that a later turn can answer with them.
     pub(super) fn serve_reads(&mut self, cx: &mut Context<'_>, now: Time, messages: &dyn Messages) {
+        self.look_for_messages(cx);
         let mut wanted = Vec::new();
         let mut ended = 0;
         self.reads.more = false;
@@ -125,55 +209,88 @@ impl JetStream {
             let Some(mut read) = self.reads.waiting.pop_front() else {
                 break;
             };
-            let came = match &mut read.what {
-                What::Json { seq, no_headers } => {
-                    let (seq, no_headers) = (*seq, *no_headers);
-                    self.read_json(
-                        cx,
-                        now,
-                        (messages, &mut wanted),
-                        &read.reply,
-                        read.stream,
-                        seq,
-                        no_headers,
-                    )
-                }
-                What::Direct(reading) => {
-                    let from = (messages, &mut wanted);
-                    self.read_direct(cx, now, from, &read.reply, read.stream, reading)
-                }
+            let from = (messages, &mut wanted);
+            let before = self.reads.left;
+            let came = match read.form {
+                Form::Json { no_headers } => self.read_json(cx, now, from, &mut read, no_headers),
+                Form::Direct => self.read_direct(cx, now, from, &mut read),
             };
+            spend(Work::LookUp, (before - self.reads.left) as u64);
             match came {
                 Came::NotYet => self.reads.waiting.push_back(read),
+                Came::ToASearch => self.reads.looking.push(read),
                 Came::ToItsEnd => ended += 1,
             }
         }
         cx.outputs.read(wanted);
     }
 
-    #[allow(clippy::too_many_arguments)] // The parts of one request.
+    /// Looks for the next messages of the requests that wait for that, a bounded number of steps in a turn.
+    fn look_for_messages(&mut self, cx: &mut Context<'_>) {
+        self.reads.left = part(cures().searching, STEPS_A_TURN);
+        while self.reads.left > 0
+            && let Some(mut read) = self.reads.looking.take()
+        {
+            let slice = self
+                .reads
+                .left
+                .min(part(cures().searching, STEPS_A_REQUEST));
+            let mut left = slice;
+            let is_found = match self.streams.get(read.stream) {
+                // Its client has gone, so the node drops the request.
+                Some(_)
+                    if read.form == Form::Direct && cx.pending_at(&read.reply, None).is_none() =>
+                {
+                    true
+                }
+                Some(stream) => read.reading.seek(stream, &mut left),
+                // The answer ends with a status, because a client has deleted the stream.
+                None => true,
+            };
+            spend(Work::LookUp, (slice - left) as u64);
+            // A request that takes no step costs time, too.
+            self.reads.left -= (slice - left).max(1);
+            match is_found {
+                true => self.reads.waiting.push_back(read),
+                false => self.reads.looking.put_back(read),
+            }
+        }
+    }
+
     fn read_json(
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
         (messages, wanted): (&dyn Messages, &mut Vec<Place>),
-        reply: &[u8],
-        stream: StreamNumber,
-        seq: StreamSeq,
+        read: &mut Read,
         no_headers: bool,
     ) -> Came {
         let mut held = Held::default();
-        let fetched = self.streams.get(stream).map_or(Fetched::Gone, |s| {
-            fetch(s, seq, messages, wanted, &mut held)
-        });
+        let mut at = StreamSeq::ZERO;
+        let fetched = match self.streams.get(read.stream) {
+            None => Fetched::Gone,
+            Some(stream) if !read.reading.seek(stream, &mut self.reads.left) => {
+                return Came::ToASearch;
+            }
+            Some(stream) => match read.reading.poll(stream) {
+                Part::Read(seq) => {
+                    at = seq;
+                    fetch(stream, seq, messages, wanted, &mut held)
+                }
+                Part::Status(_) | Part::End => {
+                    self.stats.api_errors += 1;
+                    Fetched::Gone
+                }
+            },
+        };
         let body = match fetched {
             Fetched::Pending => return Came::NotYet,
             Fetched::Gone => {
                 answer::refused(Kind::MessageGet.as_str(), &ApiError::NO_MESSAGE_FOUND)
             }
-            Fetched::Ready(message) => answer::message(seq, &message, no_headers),
+            Fetched::Ready(message) => answer::message(at, &message, no_headers),
         };
-        self.voice(cx, now).answer_with(reply, &body);
+        self.voice(cx, now).answer_with(&read.reply, &body);
         Came::ToItsEnd
     }
 
@@ -182,14 +299,13 @@ impl JetStream {
         cx: &mut Context<'_>,
         now: Time,
         (messages, wanted): (&dyn Messages, &mut Vec<Place>),
-        reply: &[u8],
-        stream: StreamNumber,
-        reading: &mut Reading,
+        read: &mut Read,
     ) -> Came {
         let mut block = Vec::new();
         let mut held = Held::default();
+        let (reply, reading) = (&*read.reply, &mut read.reading);
         loop {
-            let Some(stream) = self.streams.get(stream) else {
+            let Some(stream) = self.streams.get(read.stream) else {
                 // A client has deleted the stream since the request came. Without an answer the client would
                 // wait for the rest of the messages until its own timeout.
                 self.voice(cx, now)
@@ -203,7 +319,10 @@ impl JetStream {
                 }
                 Some(_) => {}
             }
-            match reading.poll(&mut Indexed(stream)) {
+            if !reading.seek(stream, &mut self.reads.left) {
+                return Came::ToASearch;
+            }
+            match reading.poll(stream) {
                 Part::End => return Came::ToItsEnd,
                 Part::Status(block) => {
                     self.voice(cx, now).status_to(reply, &block);
@@ -297,47 +416,4 @@ fn peek(messages: &dyn Messages, place: Place, wanted: &mut Vec<Place>) -> Fetch
         wanted.push(place);
     }
     peeked.fetch
-}
-
-/// A stream as the index in which a direct request finds the numbers of the messages that it asks for.
-pub(super) struct Indexed<'a>(pub(super) &'a Stream);
-
-impl Index for Indexed<'_> {
-    fn first_seq(&self) -> StreamSeq {
-        self.0.state().first_seq
-    }
-
-    fn last_seq(&self) -> StreamSeq {
-        self.0.state().last_seq
-    }
-
-    fn contains(&self, seq: StreamSeq) -> bool {
-        self.0.contains(seq)
-    }
-
-    fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq> {
-        self.0.next_at(seq, &mut Filter::new([pattern]))
-    }
-
-    fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64 {
-        self.0.count_from(seq, &mut Filter::new([pattern]))
-    }
-
-    fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq> {
-        self.0.last_of(pattern)
-    }
-
-    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
-        self.0.seq_at_time(time_us)
-    }
-
-    fn last_per_subject(
-        &mut self,
-        pattern: &[u8],
-        up_to: StreamSeq,
-        max: usize,
-    ) -> Option<Vec<StreamSeq>> {
-        self.0
-            .last_per_subject_up_to(&Filter::new([pattern]), up_to, max)
-    }
 }

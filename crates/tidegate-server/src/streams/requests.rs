@@ -40,7 +40,7 @@ use crate::streams::serving::asleep::Served;
 use crate::streams::serving::consumers::Known;
 
 use super::events::Advised;
-use super::reads::Indexed;
+use super::reads::Begun;
 
 /// The beginnings of the subjects, behind `$JS.API.`, at which clients ask for stored messages: pulls, and
 /// (`READS`) direct reads. The node answers such a request with messages, so it never answers it with an
@@ -606,12 +606,11 @@ impl JetStream {
         get: &DirectGet,
         reply: &[u8],
     ) -> Result<Reply, ApiError> {
-        let of = self.stream(stream)?;
-        let (id, found) = (of.id(), get.find(&mut Indexed(of)));
-        let seq = found.ok_or(ApiError::NO_MESSAGE_FOUND)?;
-        match self.reads.json(id, reply, seq, get.no_headers()) {
-            true => Ok(Reply::Later),
-            false => Err(ApiError::TOO_MANY_REQUESTS),
+        let id = self.stream(stream)?.id();
+        match self.begin_json(id, get, reply) {
+            Begun::Waits => Ok(Reply::Later),
+            Begun::InVain => Err(ApiError::NO_MESSAGE_FOUND),
+            Begun::Refused => Err(ApiError::TOO_MANY_REQUESTS),
         }
     }
 
@@ -622,12 +621,12 @@ impl JetStream {
         if !of.config().allow_direct {
             return Reply::Nobody;
         }
-        let (id, reading) = (of.id(), get.read(&mut Indexed(of)));
+        let id = of.id();
         // If too many requests wait, the node answers as if no node listened, so that the client can ask
         // again.
-        match self.reads.direct(id, reply, reading) {
-            true => Reply::Later,
-            false => Reply::Nobody,
+        match self.begin_direct(id, get, reply) {
+            Begun::Waits => Reply::Later,
+            Begun::InVain | Begun::Refused => Reply::Nobody,
         }
     }
 

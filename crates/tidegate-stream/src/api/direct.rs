@@ -1,13 +1,13 @@
 //! Answers requests for stored messages: finds the messages that a request asks for, and makes the headers
 //! that the server sends with each message.
 //!
-//! [`DirectGet`] is the request, [`Index`] finds messages in a stream, and [`Reading`] is the progress of one
-//! answer. A reading names one message at a time and waits until the caller has read that message, so that a
-//! slow disk blocks no other reader.
+//! [`DirectGet`] is the request, and [`Reading`] is the progress of one answer. A stream may have millions of
+//! subjects, so a reading looks for its next message in parts ([`Reading::seek`]). It then names the message
+//! and waits until the caller has read it, so that a slow disk blocks no other reader.
 //!
-//! Polling order: the caller calls [`Reading::poll`]; for [`Part::Read`] it reads the message, then calls
-//! [`Reading::handle_message`] or [`Reading::handle_gone`], and polls again; any other step ends the reading.
-//! The reading so waits for each message.
+//! Polling order: the caller calls [`Reading::seek`] until it returns true, then [`Reading::poll`]; for
+//! [`Part::Read`] it reads the message, then calls [`Reading::handle_message`] or [`Reading::handle_gone`],
+//! and begins again; any other step ends the reading. The reading so waits for each message.
 
 use std::collections::VecDeque;
 
@@ -21,6 +21,7 @@ use crate::convert::{or_zero, positive};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
+use crate::stream::{Filter, LastOf, LastPerSubject, Lasts, Stream};
 
 /// The limit on the subjects in one answer that returns the last message of each subject. The server refuses
 /// a request beyond it, as nats-server does.
@@ -59,48 +60,6 @@ const FIELDS: &[&str] = &[
     "up_to_time",
     "no_hdr",
 ];
-
-/// A stream's messages by number, subject and time, as the reader of an answer needs them. The server
-/// implements it for its streams.
-pub trait Index {
-    /// Returns the number of the stream's first message; in an empty stream, one more than
-    /// [`Index::last_seq`]. A search by time compares with it.
-    fn first_seq(&self) -> StreamSeq;
-
-    /// Returns the number of the last message that the stream ever stored. An answer leaves out later
-    /// messages.
-    fn last_seq(&self) -> StreamSeq;
-
-    /// Returns whether the stream has the message with this number, or has removed it.
-    fn contains(&self, seq: StreamSeq) -> bool;
-
-    /// Returns the number of the first message, from number `seq` on, with a subject that matches `pattern`,
-    /// for a client that reads a subject in order.
-    fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq>;
-
-    /// Counts the messages, from number `seq` on, with subjects that match `pattern`. The answer tells the
-    /// client how many messages remain.
-    fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64;
-
-    /// Returns the number of the last message with a subject that matches `pattern`, for a client that wants
-    /// the last value.
-    fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq>;
-
-    /// Returns the number of the first message that the stream stored at this time or later, in microseconds
-    /// since the Unix epoch; one more than [`Index::last_seq`] if no message is that young. A request with a
-    /// start time begins there.
-    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq;
-
-    /// Returns, for each subject that matches `pattern`, the number of its last message up to number `up_to`,
-    /// in any order; `None` if more than `max` subjects have such a message, because the answer would be too
-    /// large.
-    fn last_per_subject(
-        &mut self,
-        pattern: &[u8],
-        up_to: StreamSeq,
-        max: usize,
-    ) -> Option<Vec<StreamSeq>>;
-}
 
 /// Parses a direct request. `subject` is the part of the request's subject after the stream's name. The error
 /// is the status with which the server answers the client.
@@ -149,30 +108,34 @@ impl DirectGet {
         self.no_hdr
     }
 
-    /// Returns the number of the one message that this request asks for; `None` if the stream has no such
-    /// message, and the server answers with a status.
+    /// Returns the number of the bytes that the request keeps in memory while it waits, by which the caller
+    /// bounds the waiting requests.
     #[must_use]
-    pub fn find(&self, index: &mut impl Index) -> Option<StreamSeq> {
-        if !self.last_by_subj.is_empty() {
-            return can_be(&self.last_by_subj)
-                .then(|| index.last_of(self.last_by_subj.as_bytes()))
-                .flatten();
-        }
-        if !self.next_by_subj.is_empty() && !can_be(&self.next_by_subj) {
-            return None;
-        }
-        let seq = self.start(index);
-        if self.next_by_subj.is_empty() {
-            Some(seq).filter(|&seq| index.contains(seq))
-        } else {
-            index.next_at(seq, self.next_by_subj.as_bytes())
+    pub fn memory_bytes(&self) -> usize {
+        let patterns = self
+            .multi_last
+            .iter()
+            .map(|p| size_of::<String>() + p.len());
+        size_of::<Self>()
+            + self.last_by_subj.len()
+            + self.next_by_subj.len()
+            + patterns.sum::<usize>()
+    }
+
+    /// Returns the number of the one message that this request asks for; `None` if the stream has no such
+    /// message, and the server answers with a status. The call looks at the whole stream at once.
+    #[must_use]
+    pub fn find(&self, stream: &Stream) -> Option<StreamSeq> {
+        match self.read(stream).poll(stream) {
+            Part::Read(seq) => Some(seq),
+            Part::Status(_) | Part::End => None,
         }
     }
 
     /// Starts the answer to this request. The returned reading finds the messages of the answer one by one,
     /// so that the caller can wait for each from the disk.
     #[must_use]
-    pub fn read(&self, index: &mut impl Index) -> Reading {
+    pub fn read(&self, stream: &Stream) -> Reading {
         let bytes_left = positive(self.max_bytes).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES));
         let mut reading = Reading {
             way: Way::Ended(None),
@@ -184,35 +147,45 @@ impl DirectGet {
             sent: 0,
             last: StreamSeq::ZERO,
         };
+        let not_found = Way::Ended(Some(status::MESSAGE_NOT_FOUND));
         if !self.multi_last.is_empty() {
             if reading.left == 0 {
                 reading.left = u64::MAX;
             }
-            reading.way = self.multi(index);
-            if let Way::Listed { seqs, .. } = &reading.way {
-                reading.pending = seqs.len() as u64;
-            }
-        } else if reading.several && !self.next_by_subj.is_empty() && !can_be(&self.next_by_subj) {
-            reading.way = Way::Ended(Some(status::MESSAGE_NOT_FOUND));
-        } else if reading.several {
-            let pattern = match self.next_by_subj.as_str() {
-                "" => ">",
-                pattern => pattern,
-            };
-            let seq = self.start(index);
-            reading.pending = index.count_from(seq, pattern.as_bytes());
-            reading.way = Way::Next {
-                seq,
-                pattern: pattern.to_owned(),
-                valid_through: index.last_seq(),
-            };
-        } else {
-            reading.left = 1;
-            reading.way = match self.find(index) {
-                Some(seq) => Way::One(seq),
-                None => Way::Ended(Some(status::MESSAGE_NOT_FOUND)),
-            };
+            reading.way = self.multi(stream);
+            return reading;
         }
+        if !reading.several {
+            reading.left = 1;
+        }
+        reading.way = if !self.last_by_subj.is_empty() {
+            match can_be(&self.last_by_subj) {
+                true => Way::Last(Box::new(LastOf::new(self.last_by_subj.as_bytes()))),
+                false => not_found,
+            }
+        } else if !self.next_by_subj.is_empty() && !can_be(&self.next_by_subj) {
+            not_found
+        } else if reading.several || !self.next_by_subj.is_empty() {
+            let filter = match self.next_by_subj.as_str() {
+                "" => Filter::all(),
+                pattern => Filter::new([pattern]),
+            };
+            let seq = self.start(stream);
+            Way::Next(Box::new(Next {
+                seq,
+                filter,
+                found: None,
+                is_over: false,
+                counting: reading.several.then_some((seq, 0)),
+                valid_through: StreamSeq::MAX,
+            }))
+        } else {
+            let seq = self.start(stream);
+            match stream.contains(seq) {
+                true => Way::One(seq),
+                false => not_found,
+            }
+        };
         reading
     }
 
@@ -239,44 +212,28 @@ impl DirectGet {
         Ok(())
     }
 
-    fn start(&self, index: &mut impl Index) -> StreamSeq {
+    fn start(&self, stream: &Stream) -> StreamSeq {
         match self.start_time {
-            Some(time) => index.seq_at_time(time.as_micros_up()),
+            Some(time) => stream.seq_at_time(time.as_micros_up()),
             None => self.seq,
         }
     }
 
-    fn multi(&self, index: &mut impl Index) -> Way {
+    fn multi(&self, stream: &Stream) -> Way {
         let up_to = match self.up_to_time {
             Some(time) => {
-                let after = index.seq_at_time(time.as_micros_up());
-                if after <= index.first_seq() {
+                let after = stream.seq_at_time(time.as_micros_up());
+                if after <= stream.first_seq() {
                     return Way::Ended(Some(status::NO_RESULTS));
                 }
-                after.prev()
+                Some(after.prev())
             }
-            None if self.up_to_seq == StreamSeq::ZERO => index.last_seq(),
-            None => self.up_to_seq,
+            None => Some(self.up_to_seq).filter(|seq| *seq > StreamSeq::ZERO),
         };
-        let mut seqs = Vec::new();
-        for pattern in self.multi_last.iter().filter(|p| can_be(p)) {
-            match index.last_per_subject(pattern.as_bytes(), up_to, MULTI_LAST_MAX) {
-                Some(found) => seqs.extend(found),
-                None => return Way::Ended(Some(status::TOO_MANY_RESULTS)),
-            }
-            seqs.sort_unstable();
-            seqs.dedup();
-            if seqs.len() > MULTI_LAST_MAX {
-                return Way::Ended(Some(status::TOO_MANY_RESULTS));
-            }
-        }
-        seqs.retain(|&seq| seq >= self.seq);
-        if seqs.is_empty() {
-            return Way::Ended(Some(status::NO_RESULTS));
-        }
-        Way::Listed {
-            seqs: seqs.into(),
-            up_to,
+        let patterns = self.multi_last.iter().filter(|p| can_be(p));
+        Way::Lasts {
+            lasts: Box::new(LastPerSubject::new(patterns, up_to, MULTI_LAST_MAX)),
+            from: self.seq,
         }
     }
 }
@@ -309,16 +266,18 @@ pub struct Reading {
     last: StreamSeq,
 }
 
+/// The way in which a reading finds its messages.
 #[derive(Clone, Debug)]
 enum Way {
     One(StreamSeq),
-    Next {
-        /// The number from which on the reading looks for the next message of this answer.
-        seq: StreamSeq,
-        pattern: String,
-        /// The number of the stream's last message when the reading counted `pending`, which leaves out later
-        /// messages. At the end the reading counts again if later messages have come.
-        valid_through: StreamSeq,
+    /// The reading looks for the last message of a pattern, the only one of the answer.
+    Last(Box<LastOf>),
+    Next(Box<Next>),
+    /// The reading looks for the last message of each subject.
+    Lasts {
+        lasts: Box<LastPerSubject>,
+        /// The number below which the answer leaves out messages.
+        from: StreamSeq,
     },
     Listed {
         seqs: VecDeque<StreamSeq>,
@@ -327,6 +286,24 @@ enum Way {
     /// The answer has ended. The field is the status that the server still has to send; `None` if it has sent
     /// the status, or needs to send none.
     Ended(Option<&'static [u8]>),
+}
+
+/// The progress of an answer with the next messages that a filter passes.
+#[derive(Clone, Debug)]
+struct Next {
+    /// The number from which on the reading looks for the next message of this answer.
+    seq: StreamSeq,
+    filter: Filter,
+    /// The next message of this answer, once the reading has found it.
+    found: Option<StreamSeq>,
+    /// True if the answer has no further message.
+    is_over: bool,
+    /// The number from which on the reading still counts messages, and the count so far; `None` if the
+    /// reading knows the count.
+    counting: Option<(StreamSeq, u64)>,
+    /// The number of the stream's last message when the reading counted, which leaves out later messages. At
+    /// the end the reading counts again if later messages have come.
+    valid_through: StreamSeq,
 }
 
 /// The next step of an answer to a direct request, which the caller of [`Reading::poll`] has to carry out,
@@ -343,29 +320,74 @@ pub enum Part {
 }
 
 impl Reading {
+    /// Looks for the next message of the answer. Returns whether [`Reading::poll`] can name the next step at
+    /// once. `left` is the number of steps that the caller allows, and each step of the search lowers it;
+    /// once it is 0, the caller goes on in a later turn.
+    pub fn seek(&mut self, stream: &Stream, left: &mut usize) -> bool {
+        let is_full = self.left == 0 || self.bytes_left == 0;
+        match &mut self.way {
+            Way::One(_) | Way::Listed { .. } | Way::Ended(_) => return true,
+            Way::Last(last) => match last.go_on(stream, left) {
+                None => return false,
+                Some(Some(seq)) => self.way = Way::One(seq),
+                Some(None) => self.way = Way::Ended(Some(status::MESSAGE_NOT_FOUND)),
+            },
+            Way::Lasts { lasts, from } => match lasts.go_on(stream, left) {
+                None => return false,
+                Some(Lasts::TooMany) => self.way = Way::Ended(Some(status::TOO_MANY_RESULTS)),
+                Some(Lasts::Found { mut seqs, up_to }) => {
+                    seqs.retain(|seq| *seq >= *from);
+                    self.pending = seqs.len() as u64;
+                    self.way = match seqs.is_empty() {
+                        true => Way::Ended(Some(status::NO_RESULTS)),
+                        false => Way::Listed {
+                            seqs: seqs.into(),
+                            up_to,
+                        },
+                    };
+                }
+            },
+            Way::Next(next) => {
+                let counts = self.several && self.sent > 0;
+                return next.seek(stream, (is_full, counts), &mut self.pending, left);
+            }
+        }
+        true
+    }
+
+    /// Returns whether the answer has ended before its first message, so that the caller need not wait for
+    /// the disk. The caller has called [`Reading::seek`] until it returned true.
+    #[must_use]
+    pub fn is_in_vain(&self) -> bool {
+        match &self.way {
+            Way::Ended(_) => true,
+            Way::Next(next) => next.is_over && self.sent == 0,
+            _ => false,
+        }
+    }
+
     /// Returns the next step of the answer to a direct request, which the caller has to carry out before it
-    /// calls this again.
-    pub fn poll(&mut self, index: &mut impl Index) -> Part {
-        let full = self.left == 0 || self.bytes_left == 0;
+    /// calls this again. If the caller has not called [`Reading::seek`] until it returned true, this call
+    /// looks at the whole stream at once.
+    pub fn poll(&mut self, stream: &Stream) -> Part {
+        let mut left = usize::MAX;
+        while !self.seek(stream, &mut left) {}
+        let is_full = self.left == 0 || self.bytes_left == 0;
         let next = match &mut self.way {
             Way::Ended(status) => {
                 return status
                     .take()
                     .map_or(Part::End, |s| Part::Status(s.to_vec()));
             }
-            _ if full => None,
+            _ if is_full => None,
             Way::One(seq) => Some(*seq),
-            Way::Next { seq, pattern, .. } => index.next_at(*seq, pattern.as_bytes()),
+            Way::Next(next) => next.found,
             Way::Listed { seqs, .. } => seqs.front().copied(),
+            Way::Last(_) | Way::Lasts { .. } => None,
         };
         match next {
-            Some(seq) => {
-                if let Way::Next { seq: from, .. } = &mut self.way {
-                    *from = seq;
-                }
-                Part::Read(seq)
-            }
-            None => self.end(index),
+            Some(seq) => Part::Read(seq),
+            None => self.end(),
         }
     }
 
@@ -405,11 +427,15 @@ impl Reading {
     /// later one.
     fn pass(&mut self) {
         match &mut self.way {
-            Way::Next { seq, .. } => *seq = seq.next(),
+            Way::Next(next) => {
+                if let Some(seq) = next.found.take() {
+                    next.seq = seq.saturating_next();
+                }
+            }
             Way::Listed { seqs, .. } => {
                 seqs.pop_front();
             }
-            Way::One(_) | Way::Ended(_) => {}
+            Way::One(_) | Way::Last(_) | Way::Lasts { .. } | Way::Ended(_) => {}
         }
     }
 
@@ -435,24 +461,18 @@ impl Reading {
         block.extend_from_slice(b"\r\n");
     }
 
-    fn end(&mut self, index: &mut impl Index) -> Part {
+    fn end(&mut self) -> Part {
         let way = std::mem::replace(&mut self.way, Way::Ended(None));
         if !self.several {
-            return Part::End;
+            return match (way, self.sent) {
+                (Way::Next(_), 0) => Part::Status(status::MESSAGE_NOT_FOUND.to_vec()),
+                _ => Part::End,
+            };
         }
         if self.sent == 0 {
             return Part::Status(status::MESSAGE_NOT_FOUND.to_vec());
         }
         let mut block = b"NATS/1.0 204 EOB\r\n".to_vec();
-        if let Way::Next {
-            seq,
-            pattern,
-            valid_through,
-        } = &way
-            && index.last_seq() > *valid_through
-        {
-            self.pending = index.count_from(*seq, pattern.as_bytes());
-        }
         number(&mut block, b"Nats-Num-Pending: ", self.pending);
         number(&mut block, b"Nats-Last-Sequence: ", self.last.get());
         if let Way::Listed { up_to, .. } = way {
@@ -460,6 +480,49 @@ impl Reading {
         }
         block.extend_from_slice(b"\r\n");
         Part::Status(block)
+    }
+}
+
+impl Next {
+    /// Goes on with the count and then with the search for the next message, as [`Reading::seek`] does. The
+    /// answer `is_full` if it may have no further message; `counts` tells whether its end states the count of
+    /// the messages that are left.
+    fn seek(
+        &mut self,
+        stream: &Stream,
+        (is_full, counts): (bool, bool),
+        pending: &mut u64,
+        left: &mut usize,
+    ) -> bool {
+        loop {
+            if let Some((from, count)) = self.counting {
+                let (part, next) = stream.count_within(from, &self.filter, left);
+                self.counting = next.map(|from| (from, count + part));
+                if self.counting.is_some() {
+                    return false;
+                }
+                *pending = count + part;
+                self.valid_through = stream.last_seq();
+            }
+            // The stream may have removed the found message since.
+            self.found = self.found.filter(|seq| stream.contains(*seq));
+            if is_full {
+                self.is_over = true;
+            } else if self.found.is_none() && !self.is_over {
+                match stream.next_part(self.seq, &self.filter, left) {
+                    Ok(Some(seq)) => (self.seq, self.found) = (seq, Some(seq)),
+                    Ok(None) => self.is_over = true,
+                    Err(seq) => {
+                        self.seq = seq;
+                        return false;
+                    }
+                }
+            }
+            if !self.is_over || !counts || stream.last_seq() <= self.valid_through {
+                return true;
+            }
+            self.counting = Some((self.seq, 0));
+        }
     }
 }
 

@@ -27,5 +27,5 @@ pub mod view;
 pub use limits::Limits;
 pub use listing::Listing;
 pub use request::{NAME_BYTES_MAX, Refusal, Request, strip};
-pub use shown::{LiveConsumer, Messages};
+pub use shown::LiveConsumer;
 pub use subjects::{SubjectList, SubjectPage};

@@ -1,8 +1,7 @@
-//! Implements, for the state machines of streams and consumers, the views of [`super::view`] and the index of
-//! [`super::direct`], from which the API makes its answers.
+//! Implements, for the state machines of streams and consumers, the views of [`super::view`], from which the
+//! API makes its answers.
 
 use super::answer::Sequences;
-use super::direct::Index;
 use super::view::{ConsumerCounts, ConsumerView, StreamCounts, StreamView};
 use crate::consumer::{Info, Position};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
@@ -49,80 +48,6 @@ impl StreamView for Stream {
         for (subject, count) in self.subjects(&filter) {
             each(subject, count);
         }
-    }
-}
-
-/// The index of a stream's messages, in which the answer to a direct request looks for messages. The index
-/// keeps the filter for the pattern of the last call, because the filter remembers which subjects match,
-/// which saves comparisons.
-#[derive(Debug)]
-pub struct Messages<'a> {
-    stream: &'a Stream,
-    pattern: Vec<u8>,
-    filter: Filter,
-}
-
-impl<'a> Messages<'a> {
-    /// Creates an index over all messages of a stream, for the answer to a client's direct request.
-    #[must_use]
-    pub fn new(stream: &'a Stream) -> Self {
-        let pattern = b">".to_vec();
-        Self {
-            stream,
-            filter: Filter::new([&pattern]),
-            pattern,
-        }
-    }
-
-    fn filter(&mut self, pattern: &[u8]) -> &mut Filter {
-        if self.pattern != pattern {
-            self.pattern = pattern.to_vec();
-            self.filter = Filter::new([pattern]);
-        }
-        &mut self.filter
-    }
-}
-
-impl Index for Messages<'_> {
-    fn first_seq(&self) -> StreamSeq {
-        self.stream.state().first_seq
-    }
-
-    fn last_seq(&self) -> StreamSeq {
-        self.stream.state().last_seq
-    }
-
-    fn contains(&self, seq: StreamSeq) -> bool {
-        self.stream.contains(seq)
-    }
-
-    fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq> {
-        let stream = self.stream;
-        stream.next_at(seq, self.filter(pattern))
-    }
-
-    fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64 {
-        let stream = self.stream;
-        stream.count_from(seq, self.filter(pattern))
-    }
-
-    fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq> {
-        self.stream.last_of(pattern)
-    }
-
-    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
-        self.stream.seq_at_time(time_us)
-    }
-
-    fn last_per_subject(
-        &mut self,
-        pattern: &[u8],
-        up_to: StreamSeq,
-        max: usize,
-    ) -> Option<Vec<StreamSeq>> {
-        let stream = self.stream;
-        let filter = self.filter(pattern);
-        stream.last_per_subject_up_to(filter, up_to, max)
     }
 }
 
@@ -192,7 +117,7 @@ mod tests {
     use super::*;
     use crate::schema::number::StreamNumber;
     use crate::schema::sequence::nth;
-    use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};
+    use crate::stream::{AccountLimits, Command, Encoder, Kind, LastPerSubject, Lasts, Streams};
 
     /// Creates a stream `S` of `s.>`, and publishes a message of each of these subjects to it, a second
     /// apart, so that tests know the times.
@@ -252,34 +177,37 @@ mod tests {
     #[test]
     fn messages() {
         let streams = streams(&["s.a", "s.b", "s.a", "s.c"]);
-        let mut messages = Messages::new(streams.get(StreamNumber::FIRST).unwrap());
-        assert_eq!(
-            (messages.first_seq(), messages.last_seq()),
-            (nth(1), nth(4))
-        );
-        assert!(messages.contains(nth(4)) && !messages.contains(nth(5)));
-        assert_eq!(messages.next_at(nth(2), b"s.a"), Some(nth(3)));
-        assert_eq!(messages.next_at(nth(2), b"s.*"), Some(nth(2)));
-        assert_eq!(messages.next_at(nth(5), b">"), None);
-        assert_eq!(messages.count_from(nth(2), b"s.a"), 1);
-        assert_eq!(messages.last_of(b"s.a"), Some(nth(3)));
-        assert_eq!(messages.seq_at_time(2_500_000), nth(3));
-        assert_eq!(messages.seq_at_time(9_000_000), nth(5));
+        let stream = streams.get(StreamNumber::FIRST).unwrap();
+        assert_eq!((stream.first_seq(), stream.last_seq()), (nth(1), nth(4)));
+        assert!(stream.contains(nth(4)) && !stream.contains(nth(5)));
+        let next = |from, pattern: &str| {
+            let filter = Filter::new([pattern]);
+            stream.next_part(from, &filter, &mut 100)
+        };
+        assert_eq!(next(nth(2), "s.a"), Ok(Some(nth(3))));
+        assert_eq!(next(nth(2), "s.*"), Ok(Some(nth(2))));
+        assert_eq!(next(nth(5), ">"), Ok(None));
+        let count = stream.count_within(nth(2), &Filter::new(["s.a"]), &mut 100);
+        assert_eq!(count, (1, None));
+        assert_eq!(stream.last_of(b"s.a"), Some(nth(3)));
+        assert_eq!(stream.seq_at_time(2_500_000), nth(3));
+        assert_eq!(stream.seq_at_time(9_000_000), nth(5));
     }
 
     #[test]
     fn last_of_each_subject() {
         let streams = streams(&["s.a", "s.b", "s.a", "s.c"]);
-        let mut messages = Messages::new(streams.get(StreamNumber::FIRST).unwrap());
-        let mut last = |up_to, max| {
-            let mut last = messages.last_per_subject(b"s.>", up_to, max)?;
-            last.sort_unstable();
-            Some(last)
+        let stream = streams.get(StreamNumber::FIRST).unwrap();
+        let last = |up_to, max| {
+            let mut lasts = LastPerSubject::new(["s.>"], Some(up_to), max);
+            lasts.go_on(stream, &mut 100).unwrap()
         };
-        assert_eq!(last(nth(4), 3), Some(vec![nth(2), nth(3), nth(4)]));
-        assert_eq!(last(nth(4), 2), None);
-        assert_eq!(last(nth(2), 2), Some(vec![nth(1), nth(2)]));
-        assert_eq!(last(nth(2), 1), None);
-        assert_eq!(last(nth(0), 1), Some(vec![]));
+        let found = |seqs: Vec<StreamSeq>, up_to| Lasts::Found { seqs, up_to };
+        let all = vec![nth(2), nth(3), nth(4)];
+        assert_eq!(last(nth(4), 3), found(all, nth(4)));
+        assert_eq!(last(nth(4), 2), Lasts::TooMany);
+        assert_eq!(last(nth(2), 2), found(vec![nth(1), nth(2)], nth(2)));
+        assert_eq!(last(nth(2), 1), Lasts::TooMany);
+        assert_eq!(last(nth(0), 1), found(vec![], nth(0)));
     }
 }

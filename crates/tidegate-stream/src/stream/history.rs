@@ -146,34 +146,6 @@ impl Stream {
             wanted && content.last_of(id) == Some(seq)
         })
     }
-
-    /// Returns, for each subject that the filter passes, the number of its last message up to number `up_to`,
-    /// in no particular order; `None` if more than `max` subjects have such a message, because the answer to
-    /// a client would be too large.
-    #[must_use]
-    pub fn last_per_subject_up_to(
-        &self,
-        filter: &Filter,
-        up_to: StreamSeq,
-        max: usize,
-    ) -> Option<Vec<StreamSeq>> {
-        let mut seqs = Vec::new();
-        for (id, name, stat) in self.content.subjects.iter() {
-            if !filter.matches(name) {
-                continue;
-            }
-            let last = self.content.last_of(id);
-            let last = match last {
-                Some(last) if last > up_to => self.content.index.prev_of(id, up_to, stat.first),
-                last => last,
-            };
-            seqs.extend(last);
-            if seqs.len() > max {
-                return None;
-            }
-        }
-        Some(seqs)
-    }
 }
 
 impl Streams {

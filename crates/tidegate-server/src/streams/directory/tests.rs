@@ -1,6 +1,7 @@
 //! Tests streams that several groups keep, in small scenes.
 
 mod large;
+mod look_ups;
 mod restoring;
 mod walk;
 mod world;

@@ -2,84 +2,73 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::*;
+use crate::schema::number::StreamNumber;
 use crate::schema::sequence::nth;
+use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
-/// A stream in memory, in place of a stream of the server. It stored message n at second n.
-#[derive(Default)]
-struct Stream {
-    messages: BTreeMap<StreamSeq, (&'static str, &'static [u8])>,
-    last: StreamSeq,
+/// A stream that stored message n at second n, and the headers of some of its messages.
+struct Scene {
+    streams: Streams,
+    headers: BTreeMap<StreamSeq, &'static [u8]>,
 }
 
-impl Stream {
-    fn new(subjects: &[&'static str]) -> Self {
-        let numbered = (1..)
-            .map(StreamSeq::new)
-            .zip(subjects.iter().map(|s| (*s, &b""[..])));
-        Self {
-            messages: numbered.collect(),
-            last: StreamSeq::new(subjects.len() as u64),
-        }
-    }
-
-    fn matching(&self, pattern: &[u8]) -> impl DoubleEndedIterator<Item = StreamSeq> {
-        let of = |(seq, (subject, _)): (&StreamSeq, &(&str, &[u8]))| {
-            subject::contains(pattern, subject.as_bytes()).then_some(*seq)
+impl Scene {
+    fn new(subjects: &[&str]) -> Self {
+        let mut scene = Self {
+            streams: Streams::new(AccountLimits::NONE),
+            headers: BTreeMap::new(),
         };
-        self.messages.iter().filter_map(of)
-    }
-}
-
-impl Index for Stream {
-    fn first_seq(&self) -> StreamSeq {
-        self.messages
-            .keys()
-            .next()
-            .copied()
-            .unwrap_or_else(|| self.last.next())
+        let config = br#"{"name":"S","subjects":["s.*","a","a.*","b","c"]}"#;
+        scene.apply(0, |entry| {
+            let command = Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
+            entry.command(&command).unwrap();
+        });
+        subjects.iter().for_each(|subject| scene.publish(subject));
+        scene
     }
 
-    fn last_seq(&self) -> StreamSeq {
-        self.last
+    fn apply(&mut self, second: u64, write: impl FnOnce(&mut Encoder<'_, Vec<u8>>)) {
+        let mut entry = Vec::new();
+        write(&mut Encoder::begin(&mut entry, second * 1_000_000));
+        let entry = Bytes::from(entry);
+        let applied = self
+            .streams
+            .apply(second * 64, &entry, &mut Vec::new(), &mut Vec::new());
+        applied.unwrap();
     }
 
-    fn contains(&self, seq: StreamSeq) -> bool {
-        self.messages.contains_key(&seq)
+    fn stream(&self) -> &Stream {
+        self.streams.get(StreamNumber::FIRST).unwrap()
     }
 
-    fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq> {
-        self.matching(pattern).find(|&s| s >= seq)
+    fn publish(&mut self, subject: &str) {
+        let next = self.stream().last_seq().next();
+        self.apply(next.get(), |entry| {
+            let stream = StreamNumber::FIRST;
+            entry
+                .publish(stream, subject.as_bytes(), None, b"x")
+                .unwrap();
+        });
+        assert_eq!(self.stream().last_seq(), next);
     }
 
-    fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64 {
-        self.matching(pattern).filter(|&s| s >= seq).count() as u64
-    }
-
-    fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq> {
-        self.matching(pattern).next_back()
-    }
-
-    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
-        let seq = StreamSeq::new(time_us.div_ceil(1_000_000));
-        self.next_at(seq, b">").unwrap_or_else(|| self.last.next())
-    }
-
-    fn last_per_subject(
-        &mut self,
-        pattern: &[u8],
-        up_to: StreamSeq,
-        max: usize,
-    ) -> Option<Vec<StreamSeq>> {
-        let numbers = self.matching(pattern).filter(|&seq| seq <= up_to);
-        let last: BTreeMap<_, _> = numbers.map(|seq| (self.messages[&seq].0, seq)).collect();
-        (last.len() <= max).then(|| last.into_values().collect())
+    fn remove(&mut self, seq: StreamSeq) {
+        let body = format!(r#"{{"seq":{seq}}}"#);
+        self.apply(self.stream().last_seq().get(), |entry| {
+            let stream = StreamNumber::FIRST;
+            let command = Command::new(Kind::DeleteMessage, stream, b"", body.as_bytes());
+            entry.command(&command).unwrap();
+        });
+        assert!(!self.stream().contains(seq));
     }
 }
 
 /// Returns everything that the server sends in answer to a request, with each header block on one line, for
 /// comparison.
-fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String> {
+fn answer(scene: &Scene, subject: Option<&str>, body: &str) -> Vec<String> {
     let line = |block: &[u8]| {
         let text = std::str::from_utf8(block).unwrap();
         let text = text.strip_suffix("\r\n\r\n").unwrap_or(text);
@@ -92,17 +81,20 @@ fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String>
         Ok(get) => get,
         Err(status) => return vec![line(status)],
     };
+    let stream = scene.stream();
     let (mut reading, mut sent) = (get.read(stream), Vec::new());
     loop {
+        // The reading looks for its messages in the shortest parts.
+        while !reading.seek(stream, &mut 1) {}
         match reading.poll(stream) {
             Part::Read(seq) => {
-                let Some((subject, headers)) = stream.messages.get(&seq) else {
+                let Some(stored) = stream.message(seq) else {
                     reading.handle_gone();
                     continue;
                 };
                 let message = Message {
-                    subject: subject.as_bytes(),
-                    headers,
+                    subject: &stored.subject,
+                    headers: scene.headers.get(&seq).copied().unwrap_or_default(),
                     payload: b"hi",
                     time_us: seq.get() * 1_000_000,
                 };
@@ -125,8 +117,8 @@ fn sent(subject: &str, seq: u64, more: &str) -> String {
 
 #[test]
 fn one_message() {
-    let mut stream = Stream::new(&["s.0", "s.1", "s.2", "s.0"]);
-    stream.messages.remove(&nth(2));
+    let mut scene = Scene::new(&["s.0", "s.1", "s.2", "s.0"]);
+    scene.remove(nth(2));
     for (body, subject, seq) in [
         (r#"{"seq":1}"#, "s.0", 1),
         (r#"{"last_by_subj":"s.2"}"#, "s.2", 3),
@@ -136,12 +128,12 @@ fn one_message() {
         (r#"{"start_time":"1970-01-01T00:00:02.5Z"}"#, "s.2", 3),
     ] {
         assert_eq!(
-            answer(&mut stream, None, body),
+            answer(&scene, None, body),
             [sent(subject, seq, "")],
             "{body}"
         );
     }
-    assert_eq!(answer(&mut stream, Some("s.0"), ""), [sent("s.0", 4, "")]);
+    assert_eq!(answer(&scene, Some("s.0"), ""), [sent("s.0", 4, "")]);
     let missing = ["404 Message Not Found"];
     for body in [
         r#"{"seq":2}"#,
@@ -149,31 +141,26 @@ fn one_message() {
         r#"{"last_by_subj":"q"}"#,
         r#"{"start_time":"2030-01-01T00:00:00Z"}"#,
     ] {
-        assert_eq!(answer(&mut stream, None, body), missing, "{body}");
+        assert_eq!(answer(&scene, None, body), missing, "{body}");
     }
-    assert_eq!(answer(&mut stream, Some("s.99"), ""), missing);
+    assert_eq!(answer(&scene, Some("s.99"), ""), missing);
 }
 
 #[test]
 fn own_headers_come_first() {
-    let mut stream = Stream::new(&["s.0"]);
-    stream
-        .messages
-        .insert(nth(1), ("s.0", b"NATS/1.0\r\nA: b\r\n\r\n"));
+    let mut scene = Scene::new(&["s.0"]);
+    scene.headers.insert(nth(1), b"NATS/1.0\r\nA: b\r\n\r\n");
     assert_eq!(
-        answer(&mut stream, None, r#"{"seq":1}"#),
+        answer(&scene, None, r#"{"seq":1}"#),
         ["A: b; Stream: S; Subject: s.0; Sequence: 1; Time-Stamp: 1970-01-01T00:00:01Z"]
     );
-    assert_eq!(
-        answer(&mut stream, None, r#"{"seq":1,"no_hdr":true}"#),
-        [""]
-    );
+    assert_eq!(answer(&scene, None, r#"{"seq":1,"no_hdr":true}"#), [""]);
 }
 
 #[test]
 fn several_messages() {
-    let mut stream = Stream::new(&["s.0", "s.1", "s.2"]);
-    stream.messages.remove(&nth(2));
+    let mut scene = Scene::new(&["s.0", "s.1", "s.2"]);
+    scene.remove(nth(2));
     let first = |pending: u64| {
         sent(
             "s.0",
@@ -185,30 +172,30 @@ fn several_messages() {
     let eob =
         |pending: u64, last: u64| format!("204 EOB; Num-Pending: {pending}; Last-Sequence: {last}");
     assert_eq!(
-        answer(&mut stream, None, r#"{"seq":1,"batch":5}"#),
+        answer(&scene, None, r#"{"seq":1,"batch":5}"#),
         [first(1), third(), eob(0, 3)]
     );
     assert_eq!(
-        answer(&mut stream, None, r#"{"next_by_subj":"s.>","batch":1}"#),
+        answer(&scene, None, r#"{"next_by_subj":"s.>","batch":1}"#),
         [first(1), eob(1, 1)]
     );
     assert_eq!(
-        answer(&mut stream, None, r#"{"seq":1,"batch":5,"max_bytes":1}"#),
+        answer(&scene, None, r#"{"seq":1,"batch":5,"max_bytes":1}"#),
         [first(1), eob(1, 1)]
     );
     assert_eq!(
-        answer(&mut stream, None, r#"{"seq":9,"batch":5}"#),
+        answer(&scene, None, r#"{"seq":9,"batch":5}"#),
         ["404 Message Not Found"]
     );
     assert_eq!(
-        answer(&mut stream, None, r#"{"next_by_subj":"s.0","batch":5}"#),
+        answer(&scene, None, r#"{"next_by_subj":"s.0","batch":5}"#),
         [first(0), eob(0, 1)]
     );
 }
 
 #[test]
 fn last_of_several_subjects() {
-    let mut stream = Stream::new(&["a.1", "a.2", "b", "a.1"]);
+    let scene = Scene::new(&["a.1", "a.2", "b", "a.1"]);
     let eob = |pending: u64, last: u64, up_to: u64| {
         format!("204 EOB; Num-Pending: {pending}; Last-Sequence: {last}; UpTo-Sequence: {up_to}")
     };
@@ -246,61 +233,53 @@ fn last_of_several_subjects() {
             vec!["404 No Results".into()],
         ),
     ] {
-        assert_eq!(answer(&mut stream, None, body), expected, "{body}");
+        assert_eq!(answer(&scene, None, body), expected, "{body}");
     }
 }
 
 #[test]
 fn too_many_subjects() {
-    let mut stream = Stream::default();
+    let mut scene = Scene::new(&[]);
     for seq in 1..=1025 {
-        stream
-            .messages
-            .insert(nth(seq), (format!("a.{seq}").leak(), b""));
+        scene.publish(&format!("a.{seq}"));
     }
-    stream.last = nth(1025);
     assert_eq!(
-        answer(&mut stream, None, r#"{"multi_last":["a.*"]}"#),
+        answer(&scene, None, r#"{"multi_last":["a.*"]}"#),
         ["413 Too Many Results"]
     );
     assert_eq!(
-        answer(
-            &mut stream,
-            None,
-            r#"{"multi_last":["a.*"],"up_to_seq":1024}"#
-        )
-        .len(),
+        answer(&scene, None, r#"{"multi_last":["a.*"],"up_to_seq":1024}"#).len(),
         1025
     );
 }
 
 #[test]
 fn messages_that_go_meanwhile() {
-    let mut stream = Stream::new(&["a", "b", "c"]);
+    let scene = Scene::new(&["a", "b", "c"]);
     let get = parse(None, br#"{"seq":1,"batch":3}"#).unwrap();
-    let mut reading = get.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Part::Read(nth(1)));
+    let mut reading = get.read(scene.stream());
+    assert_eq!(reading.poll(scene.stream()), Part::Read(nth(1)));
     reading.handle_gone();
-    assert_eq!(reading.poll(&mut stream), Part::Read(nth(2)));
+    assert_eq!(reading.poll(scene.stream()), Part::Read(nth(2)));
     // A second poll names the message again, because the caller has not read it yet.
-    assert_eq!(reading.poll(&mut stream), Part::Read(nth(2)));
+    assert_eq!(reading.poll(scene.stream()), Part::Read(nth(2)));
     let one = parse(None, br#"{"seq":1}"#).unwrap();
-    let mut reading = one.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Part::Read(nth(1)));
+    let mut reading = one.read(scene.stream());
+    assert_eq!(reading.poll(scene.stream()), Part::Read(nth(1)));
     reading.handle_gone();
     assert_eq!(
-        reading.poll(&mut stream),
+        reading.poll(scene.stream()),
         Part::Status(status::MESSAGE_NOT_FOUND.to_vec())
     );
-    assert_eq!(reading.poll(&mut stream), Part::End);
+    assert_eq!(reading.poll(scene.stream()), Part::End);
 }
 
 #[test]
 fn messages_that_come_meanwhile_are_counted() {
-    let mut stream = Stream::new(&["a", "b"]);
+    let mut scene = Scene::new(&["a", "b"]);
     let get = parse(None, br#"{"seq":1,"batch":1}"#).unwrap();
-    let mut reading = get.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Part::Read(nth(1)));
+    let mut reading = get.read(scene.stream());
+    assert_eq!(reading.poll(scene.stream()), Part::Read(nth(1)));
     let message = Message {
         subject: b"a",
         headers: b"",
@@ -308,16 +287,15 @@ fn messages_that_come_meanwhile_are_counted() {
         time_us: 0,
     };
     reading.handle_message("S", nth(1), &message, &mut Vec::new());
-    stream.messages.insert(nth(3), ("c", b""));
-    stream.last = nth(3);
+    scene.publish("c");
     let eob = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 2\r\nNats-Last-Sequence: 1\r\n\r\n";
-    assert_eq!(reading.poll(&mut stream), Part::Status(eob.to_vec()));
+    assert_eq!(reading.poll(scene.stream()), Part::Status(eob.to_vec()));
 }
 
 #[test]
 fn a_message_for_an_answer_as_json() {
-    let mut stream = Stream::new(&["a", "b", "a"]);
-    let mut find = |body: &str| parse_json(body.as_bytes()).unwrap().find(&mut stream);
+    let scene = Scene::new(&["a", "b", "a"]);
+    let find = |body: &str| parse_json(body.as_bytes()).unwrap().find(scene.stream());
     assert_eq!(find(r#"{"seq":2}"#), Some(nth(2)));
     assert_eq!(find(r#"{"seq":4}"#), None);
     assert_eq!(find(r#"{"last_by_subj":"a"}"#), Some(nth(3)));
