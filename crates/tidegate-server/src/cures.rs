@@ -33,7 +33,7 @@ pub struct Cures {
     /// segments.
     pub reclaiming: bool,
     /// A consumer looks in parts for the messages with which it begins, and so does a request for the last
-    /// message of a pattern.
+    /// message of a pattern, and an entry with a publish that depends on one.
     pub searching: bool,
     /// A new leader takes up the consumers of its group in parts.
     pub taking_up: bool,

@@ -550,6 +550,13 @@ impl Group {
         self.handle_read(Index::ZERO, Vec::new());
     }
 
+    /// Returns the entry that [`Group::poll_committed`] returns next, so that the caller can prepare itself
+    /// for the entry before it takes the entry.
+    #[must_use]
+    pub fn peek_committed(&self) -> Option<&Committed> {
+        self.committed.front()
+    }
+
     /// Returns the next committed entry for the caller to apply: each entry once, in order. With this call
     /// the caller confirms that it has applied the previous entry.
     pub fn poll_committed(&mut self) -> Option<Committed> {

@@ -276,8 +276,18 @@ impl Store {
     /// step of a group once, in order. A call confirms that the event loop has carried out the previous
     /// step.
     pub fn poll_due(&mut self) -> Option<(GroupSlot, Due)> {
+        self.poll_due_if(|_, _| true)
+    }
+
+    /// Returns the next step as [`Store::poll_due`] does, but no entry for which `is_ready` returns false.
+    /// The entry and all later steps of its group wait until a later call, so that the event loop can prepare
+    /// itself for an entry in parts. The steps of other groups do not wait.
+    pub fn poll_due_if(
+        &mut self,
+        mut is_ready: impl FnMut(GroupSlot, &Bytes) -> bool,
+    ) -> Option<(GroupSlot, Due)> {
         for _ in 0..self.members.len() {
-            if let Some(due) = self.poll_due_of(self.turn) {
+            if let Some(due) = self.poll_due_of(self.turn, &mut is_ready) {
                 return Some((self.turn, due));
             }
             self.turn = self.turn.next_around(self.members.len());
@@ -285,7 +295,11 @@ impl Store {
         None
     }
 
-    fn poll_due_of(&mut self, at: GroupSlot) -> Option<Due> {
+    fn poll_due_of(
+        &mut self,
+        at: GroupSlot,
+        is_ready: &mut impl FnMut(GroupSlot, &Bytes) -> bool,
+    ) -> Option<Due> {
         let member = &mut self.members[at];
         if member.catching_up.is_installed() {
             return None;
@@ -296,6 +310,10 @@ impl Store {
             return Some(Due::Relocated(relocated));
         }
         loop {
+            let next = member.group.peek_committed().map(|entry| &entry.data);
+            if next.is_some_and(|data| !data.is_empty() && !is_ready(at, data)) {
+                return None;
+            }
             let mut next = || member.group.poll_committed();
             #[cfg(feature = "lab")]
             let entry = match &mut self.second_write {

@@ -306,7 +306,7 @@ impl Server {
         store.poll()?;
         #[cfg(feature = "sim")]
         spend(Work::Reclaim, store.take_reclaimed());
-        while let Some((at, due)) = store.poll_due() {
+        while let Some((at, due)) = store.poll_due_if(|at, entry| node.prepare(at, entry)) {
             match &due {
                 Due::Entry(committed) => {
                     spend(Work::Entry, 1);

@@ -128,6 +128,12 @@ impl Node {
         });
     }
 
+    /// Prepares the next committed entry of the group in slot `at`, a part in each turn. Returns whether the
+    /// node may apply the entry now. Otherwise the driver asks again in its next turn.
+    pub fn prepare(&mut self, at: GroupSlot, entry: &Bytes) -> bool {
+        self.streams_mut(at).is_none_or(|s| s.prepare(entry))
+    }
+
     /// Applies a committed entry of the group in slot `at`, and answers the clients that wait for it. Returns
     /// the effects of the entry, by which the driver tells the store of new and removed messages.
     ///

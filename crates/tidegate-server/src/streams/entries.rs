@@ -10,11 +10,13 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate::boundary::DecisionLog;
 use tidegate::controller::{SizeCosts, Snapshot};
+use tidegate_nats::subject;
 use tidegate_raft::replica::EntryId;
-use tidegate_stream::stream::{Command, Effect, Outcome};
+use tidegate_stream::stream::{Command, Effect, Kind, Outcome, Streams};
 
 use super::outcome::Then;
 use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
+use crate::cost::{Work, spend};
 use crate::party::Party;
 
 /// The number of bytes of commands that may wait for the log. Above it the node stops reading from
@@ -29,6 +31,17 @@ pub(super) struct Entries {
     /// The gathered commands for streams in memory. The node applies them at the end of the turn, and never
     /// writes them to the log, because no disk keeps these streams.
     pub(super) volatile: Proposals<Then>,
+    /// The facts about the open entry by which the node decides whether it takes a publish that depends on a
+    /// pattern.
+    open: Open,
+    /// The entry of closed commands for streams in memory that waits until the node has prepared it.
+    held: Option<Sealed<Then>>,
+    /// The number of steps that are left in this turn to prepare entries.
+    steps_left: usize,
+    /// True if an entry waits for its preparation since this turn, and (`waits`) since the turn before, so
+    /// that the event loop starts another turn.
+    waits_now: bool,
+    waits: bool,
     /// The closed entries that wait, because the group has not accepted them yet. The node offers them to the
     /// group in this order.
     sealed: VecDeque<Sealed<Then>>,
@@ -58,6 +71,20 @@ pub(super) struct Entries {
     counts: Counts,
 }
 
+/// The number of publishes in one entry that depend on patterns, because each stored message is compared with
+/// all patterns of its entry.
+const LOOK_UPS_MAX: u32 = 64;
+
+/// The facts about the open entry by which the node decides whether the entry takes a publish that depends on
+/// the last message under a pattern.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    /// True if the entry has a command that may remove messages. The removal of a last message under a
+    /// pattern would void the preparation of the entry.
+    removes: bool,
+    look_ups: u32,
+}
+
 /// Counts the commands and entries that this node has made for the group since the node's start; the monitor
 /// shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +110,11 @@ impl Entries {
         Self {
             durable: Proposals::default(),
             volatile: Proposals::default(),
+            open: Open::default(),
+            held: None,
+            steps_left: 0,
+            waits_now: false,
+            waits: false,
             sealed: VecDeque::new(),
             sealed_bytes: 0,
             gauge: Gauge::new(fixed),
@@ -112,6 +144,11 @@ impl Entries {
             false => &mut self.durable,
         };
         self.counts.commands += 1;
+        if !volatile {
+            // The roll-up of a message to a pattern removes messages of other subjects.
+            let stores = command.kind == Kind::Publish && !subject::has_wildcard(command.subject);
+            self.open.removes |= !stores;
+        }
         // The addition never fails, because the protocol limits the lengths of subject and payload, so every
         // command fits into an entry.
         let added = proposals.add(command, waiter);
@@ -128,11 +165,68 @@ impl Entries {
         }
     }
 
+    /// Begins a turn of the streams, in which the node may take `steps` steps to prepare entries.
+    pub(super) const fn begin_turn(&mut self, steps: usize) {
+        self.steps_left = steps;
+        self.waits = self.waits_now;
+        self.waits_now = false;
+    }
+
+    /// Prepares an entry that the node applies next with the steps that are left in this turn. Returns
+    /// whether the node may apply the entry now.
+    pub(super) fn prepare(&mut self, streams: &mut Streams, entry: &Bytes) -> bool {
+        let before = self.steps_left;
+        let is_ready = streams.prepare(entry, &mut self.steps_left);
+        spend(Work::LookUp, (before - self.steps_left) as u64);
+        self.waits_now |= !is_ready;
+        is_ready
+    }
+
+    /// Returns whether an entry waits for its preparation, so that the event loop starts another turn.
+    pub(super) const fn is_preparing(&self) -> bool {
+        self.waits || self.waits_now
+    }
+
+    /// Returns the next entry of commands for streams in memory that the node applies now; `None` if there is
+    /// none, or if the node has to prepare it first.
+    pub(super) fn next_volatile(
+        &mut self,
+        streams: &mut Streams,
+        time_us: u64,
+    ) -> Option<Sealed<Then>> {
+        let held = self.held.take();
+        let sealed = held.or_else(|| self.volatile.seal(time_us))?;
+        if self.prepare(streams, &sealed.entry) {
+            return Some(sealed);
+        }
+        self.held = Some(sealed);
+        None
+    }
+
     /// Returns whether the caller should close the open entry before it adds a command of this many bytes,
     /// because the command does not fit.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         let (commands, held) = (self.durable.len(), self.durable.bytes());
         self.gauge.is_full_for(commands, held, bytes)
+    }
+
+    /// Notes that the open entry has commands that may remove messages, which [`Entries::add`] has not added.
+    pub(super) const fn note_removals(&mut self) {
+        self.open.removes = true;
+    }
+
+    /// Notes that the caller adds a publish that depends on a pattern. Returns whether the caller should
+    /// close the open entry before.
+    pub(super) const fn note_look_up(&mut self) -> bool {
+        let closes = self.open.removes || self.open.look_ups >= LOOK_UPS_MAX;
+        if closes {
+            self.open = Open {
+                removes: false,
+                look_ups: 0,
+            };
+        }
+        self.open.look_ups += 1;
+        closes
     }
 
     /// Closes the open entry, unless it is empty, so that the node can offer it to the group. `time_us` is
@@ -143,6 +237,7 @@ impl Entries {
             self.counts.entries += 1;
             self.counts.bytes += sealed.entry.len() as u64;
             self.sealed.push_back(sealed);
+            self.open = Open::default();
         }
     }
 
@@ -209,7 +304,9 @@ impl Entries {
 
     /// Returns whether so many bytes wait for the log that the node should stop reading from publishers.
     pub(super) fn is_full(&self) -> bool {
-        self.waiting_bytes() > WAITING_BYTES_MAX
+        // Commands for streams in memory wait only behind an entry that the node prepares.
+        let volatile = self.held.as_ref().map_or(0, |_| self.volatile.bytes());
+        self.waiting_bytes().max(volatile) > WAITING_BYTES_MAX
     }
 
     /// Returns whether the node has no command that gathers, waits for the group, or is proposed and not
@@ -217,6 +314,7 @@ impl Entries {
     pub(super) fn is_idle(&self) -> bool {
         self.durable.is_empty()
             && self.volatile.is_empty()
+            && self.held.is_none()
             && self.sealed.is_empty()
             && self.in_flight.len() == 0
     }
@@ -247,7 +345,6 @@ impl Entries {
 mod tests {
     use super::*;
     use tidegate_stream::schema::number::StreamNumber;
-    use tidegate_stream::stream::Kind;
 
     const NOW: Time = Time::from_nanos(1);
 
@@ -290,6 +387,28 @@ mod tests {
         let refused = entries.take_refused().unwrap();
         assert_eq!((refused.commands, refused.waiters.len()), (1, 1));
         assert!(entries.is_idle() && entries.take_refused().is_none());
+    }
+
+    /// A publish that depends on a pattern does not share its entry with an earlier removal, nor with very
+    /// many others.
+    #[test]
+    fn a_publish_that_depends_on_a_pattern_follows_no_removal_in_its_entry() {
+        let mut entries = Entries::new(None);
+        publish(&mut entries, false, b"x");
+        assert!(!entries.note_look_up(), "publishes remove nothing");
+        let purge = Command::new(Kind::Purge, StreamNumber::FIRST, b"", b"{}");
+        entries.add(true, &purge, None);
+        assert!(!entries.note_look_up(), "another entry has the purge");
+        entries.add(false, &purge, None);
+        assert!(entries.note_look_up());
+        entries.seal(7);
+        publish(&mut entries, false, b"x");
+        let closes = (0..=LOOK_UPS_MAX).map(|_| entries.note_look_up());
+        assert_eq!(closes.filter(|closes| *closes).count(), 1);
+        entries.seal(7);
+        let roll_up = Command::new(Kind::Publish, StreamNumber::FIRST, b"a.*", b"x");
+        entries.add(false, &roll_up, None);
+        assert!(entries.note_look_up());
     }
 
     #[test]

@@ -103,6 +103,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// microseconds.
 const RECLAIMED_A_TURN: usize = 4;
 
+/// The number of steps, such as comparisons of a subject with a pattern, that a node takes in one turn to
+/// prepare the next entry. The bound keeps turns short.
+const PREPARED_A_TURN: usize = if cfg!(test) { 16 } else { 4096 };
+
 /// Gives access to the stored messages of applied entries, as far as they are in this node's memory, for
 /// streams that send them.
 pub(crate) trait Messages {
@@ -471,6 +475,12 @@ impl JetStream {
         self.serve_waiting(cx, now);
     }
 
+    /// Prepares a committed entry that the node applies next, a part in each turn. Returns whether the node
+    /// may apply the entry now.
+    pub(super) fn prepare(&mut self, entry: &Bytes) -> bool {
+        self.entries.prepare(&mut self.streams, entry)
+    }
+
     /// Applies a committed entry of the log, and tells the clients that wait the outcomes of their commands.
     ///
     /// # Errors
@@ -503,7 +513,7 @@ impl JetStream {
     /// node applies them at the end of the turn, in place of a commit.
     fn apply_volatile(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
         let time_us = self.wall.tell(now);
-        while let Some(sealed) = self.entries.volatile.seal(time_us) {
+        while let Some(sealed) = self.entries.next_volatile(&mut self.streams, time_us) {
             self.entries.outcomes.clear();
             self.entries.effects.clear();
             self.streams.apply_memory(
@@ -582,6 +592,8 @@ impl JetStream {
         now: Time,
         messages: &dyn Messages,
     ) -> Result<(), EntryError> {
+        let prepared = part(cures().searching, PREPARED_A_TURN);
+        self.entries.begin_turn(prepared);
         let freed = self
             .streams
             .reclaim(part(cures().reclaiming, RECLAIMED_A_TURN));
@@ -711,6 +723,9 @@ impl JetStream {
         };
         write(&mut self.entries.volatile, Storage::Memory);
         self.entries.expiring = write(&mut self.entries.durable, Storage::File);
+        if self.entries.expiring {
+            self.entries.note_removals();
+        }
     }
 
     /// Returns the time at which the node must next serve this group's streams, for the event loop's timer;
@@ -721,6 +736,7 @@ impl JetStream {
         if self.streams.is_reclaiming()
             || self.consumers.is_busy()
             || !self.entries.volatile.is_empty()
+            || self.entries.is_preparing()
             || !self.speech.said.is_empty()
             || !self.publishing.batches.is_empty()
             || self.republishing.is_due()

@@ -163,8 +163,11 @@ impl JetStream {
         command: &Command<'_>,
         waiter: Option<(&[u8], Then)>,
     ) {
-        if !volatile && self.has_no_room_for(command.encoded_bytes()) {
-            self.seal(now);
+        if !volatile {
+            let closes = self.streams.looks_up(command) && self.entries.note_look_up();
+            if closes || self.has_no_room_for(command.encoded_bytes()) {
+                self.seal(now);
+            }
         }
         self.add(volatile, command, waiter);
     }

@@ -19,6 +19,7 @@ use hashbrown::HashMap;
 use super::block::{Block, Flags, Slot};
 use super::command::Place;
 use super::discarded::Discarded;
+use super::expected::{Expected, SUBJECTS_MIN};
 use super::filter::{Filter, Reach};
 use super::foreseen::Foreseen;
 use super::index::{Bulk, Index};
@@ -61,6 +62,8 @@ pub(super) struct Content {
     /// The collections of earlier contents, which the node frees in parts, because freeing a large one takes
     /// too long for one turn.
     discarded: Discarded,
+    /// The last message under each pattern on which publishers have made a message depend lately.
+    pub(super) expected: Expected,
 }
 
 /// The publish commands of a stream's messages by the messages' numbers. A stream in memory has its messages
@@ -98,6 +101,7 @@ impl Content {
             bodies: in_memory.then(HashMap::default),
             unreclaimed: VecDeque::new(),
             discarded: Discarded::default(),
+            expected: Expected::default(),
         }
     }
 
@@ -150,6 +154,7 @@ impl Content {
     ) -> (StreamSeq, u32, Name) {
         let seq = self.last_seq.next();
         let (id, name) = self.subjects.add(subject, seq);
+        self.expected.handle_stored(&name, seq);
         slot.subject = id;
         // The stored time of a message is never before the time of an earlier message, even if the leader's
         // clock went back, so that a search by time can halve the stream at each step.
@@ -506,6 +511,46 @@ impl Content {
                 best
             }
         }
+    }
+
+    /// Returns the number of the last message with a subject that the pattern matches, for the check of a
+    /// published message that depends on it. Remembers the result for the next check ([`Expected`]).
+    pub(super) fn last_expected(&mut self, pattern: &[u8]) -> Option<StreamSeq> {
+        let filter = Filter::new([pattern]);
+        if !self.is_remembered(&filter) {
+            return self.last_matching(&filter);
+        }
+        let known = self.expected.get(pattern);
+        if let Some(last) = known.and_then(|last| self.is_still_last(last)) {
+            return last;
+        }
+        let last = self.last_matching(&filter);
+        self.expected.put(pattern, last);
+        last
+    }
+
+    /// Returns whether the stream knows the last message with a subject that the pattern matches, so that
+    /// [`Content::last_expected`] looks at no subjects.
+    pub(super) fn knows_expected(&self, pattern: &[u8]) -> bool {
+        let known = self.expected.peek(pattern);
+        known.is_some_and(|last| self.is_still_last(last).is_some())
+    }
+
+    /// Returns the last message that matches a pattern if `last` was the last one before later removals;
+    /// `None` if the stream has removed it, and an earlier message may match.
+    fn is_still_last(&self, last: Option<StreamSeq>) -> Option<Option<StreamSeq>> {
+        match last {
+            Some(seq) if self.index.get(seq).is_some() => Some(Some(seq)),
+            Some(seq) if seq >= self.first_seq => None,
+            // No message matched, or the stream has removed all messages up to the last match.
+            Some(_) | None => Some(None),
+        }
+    }
+
+    /// Returns whether a search for the last message under a filter takes so long that the stream remembers
+    /// the result.
+    pub(super) fn is_remembered(&self, filter: &Filter) -> bool {
+        filter.is_pattern() && self.subjects.len() > SUBJECTS_MIN
     }
 
     /// Returns the number of the first message, from number `seq` on, with a subject that the filter passes.

@@ -15,6 +15,7 @@ mod consumers;
 mod content;
 mod dedup;
 mod discarded;
+mod expected;
 mod expiry;
 mod filter;
 mod foreseen;

@@ -232,7 +232,7 @@ impl Stream {
         }
         let last = match self.content.subjects.find(subject) {
             Some(id) => self.content.last_of_mut(id),
-            None if asked.expected_subject.is_some() => self.last_of(subject),
+            None if asked.expected_subject.is_some() => self.content.last_expected(subject),
             None => None,
         };
         let last = last.unwrap_or_default();

@@ -11,6 +11,7 @@ mod lifecycle;
 mod limits;
 mod origins;
 mod patterns;
+mod preparing;
 mod reclaiming;
 mod tally;
 
@@ -26,6 +27,7 @@ use foreseeing::Foreseeing;
 use limits::Totals;
 pub use limits::{AccountLimits, Held, Usage};
 use patterns::Patterns;
+use preparing::Preparing;
 use reclaiming::Reclaiming;
 use tally::Tally;
 
@@ -96,6 +98,8 @@ pub struct Streams {
     schedule: Schedule,
     reclaiming: Reclaiming,
     foreseeing: Foreseeing,
+    /// The entry that this node prepares; `None` if it prepares none.
+    preparing: Option<Preparing>,
     /// The number of times that the group has created, changed, moved or deleted a stream, counted since this
     /// node loaded the streams. A caller that keeps data about the streams notices a change by it.
     changes: u64,
@@ -131,6 +135,7 @@ impl Streams {
             schedule: Schedule::default(),
             reclaiming: Reclaiming::default(),
             foreseeing: Foreseeing::default(),
+            preparing: None,
             changes: 0,
         }
     }

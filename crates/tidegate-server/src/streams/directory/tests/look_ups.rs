@@ -140,3 +140,52 @@ fn the_memory_of_waiting_requests_is_bounded() {
     assert!((1..=3).contains(&found), "{found} answers: {heard}");
     assert_eq!(found + refused, 8, "{heard}");
 }
+
+/// An entry with a publish that depends on a pattern waits until all nodes have looked at the subjects, and
+/// all of them decide the same.
+#[test]
+fn an_entry_with_a_pattern_waits_for_its_preparation() {
+    // A stream with at most 256 subjects decides at once. By the constant for tests, a node looks at 16
+    // subjects in a turn.
+    let mut w = filled(300);
+    let publish = |w: &mut World, reply: &str, pattern: &str, number: u64| {
+        let name = "Nats-Expected-Last-Subject-Sequence";
+        let depends = format!("{name}: {number}\r\n{name}-Subject: {pattern}\r\n");
+        let headers = format!("NATS/1.0\r\n{depends}\r\n");
+        let (len, all) = (headers.len(), headers.len() + 1);
+        let reply = reply.replacen("r.", "r.0.", 1);
+        w.say(0, format!("HPUB a.x {reply} {len} {all}\r\n{headers}x\r\n"));
+    };
+    publish(&mut w, "r.d.1", "*.17", 18);
+    publish(&mut w, "r.d.2", "*.17", 17);
+    publish(&mut w, "r.d.3", "*.none", 0);
+    w.publish(0, "a.y", "r.d.4", "x");
+    let mut turns = 0;
+    let heard = loop {
+        w.turn();
+        turns += 1;
+        let heard = w.heard(0);
+        if !heard.is_empty() {
+            break heard;
+        }
+        let at = w.slot(0, ALL);
+        let deadline = w.nodes[0].streams(at).unwrap().deadline(true);
+        assert_eq!(deadline, Some(Time::ZERO), "the loop sleeps");
+        assert!(w.messages(0, "A") == Some(300));
+    };
+    assert!(turns >= 18, "{turns}");
+    assert_eq!(replies(&heard), ["d.1", "d.2", "d.3", "d.4"]);
+    assert!(heard.contains("wrong last sequence: 18"), "{heard}");
+    w.settle();
+    for node in 0..3 {
+        assert_eq!(w.messages(node, "A"), Some(303));
+    }
+    // The results still hold, so a further entry does not wait.
+    publish(&mut w, "r.d.5", "*.x", 302);
+    w.settle();
+    w.heard(0);
+    publish(&mut w, "r.d.6", "*.17", 18);
+    w.turn();
+    w.turn();
+    assert_eq!(replies(&w.heard(0)), ["d.6"]);
+}

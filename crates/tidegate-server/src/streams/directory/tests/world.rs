@@ -230,8 +230,17 @@ impl World {
                 }
             }
         }
+        let mut waits = BTreeSet::new();
         for (node, group, entry) in std::mem::take(&mut self.pending) {
-            self.apply(node, group, &entry);
+            let at = self.slot(node, group);
+            let is_ready =
+                !waits.contains(&(node, group)) && self.nodes[node].prepare(at, &entry.data);
+            if is_ready {
+                self.apply(node, group, &entry);
+            } else {
+                waits.insert((node, group));
+                self.pending.push((node, group, entry));
+            }
         }
         for node in &mut self.nodes {
             for at in node.slots() {
