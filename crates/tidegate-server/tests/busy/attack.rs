@@ -42,6 +42,9 @@ pub(crate) enum Attack {
     PurgeSubjects,
     /// A client makes consumers that begin with the last message of each subject of a large stream.
     Consumers,
+    /// A client asks for the last messages of patterns in a large stream, and publishes messages that depend
+    /// on them.
+    LookUps,
     /// Many consumers have pulls for many messages at once.
     Deliveries,
     /// A client makes the leader of a stream with many consumers hand over to another node.
@@ -51,7 +54,7 @@ pub(crate) enum Attack {
 }
 
 impl Attack {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Flood,
         Self::Spread,
         Self::Pings,
@@ -67,7 +70,12 @@ impl Attack {
         Self::Deliveries,
         Self::StepDown,
         Self::Lists,
+        Self::LookUps,
     ];
+
+    /// The attacks that seeds draw: all but the last one, which came later, so that each seed keeps its run.
+    /// The last one has a test of its own.
+    pub(crate) const DRAWN: &[Self] = Self::ALL.split_at(15).0;
 
     /// Returns the costs of the attack's works in a run with heavy works, in picoseconds.
     pub(crate) const fn heavy(self) -> &'static [(Work, u64)] {
@@ -89,6 +97,7 @@ impl Attack {
             Self::Purge => &[(Work::Reclaim, 5 * MICRO)],
             Self::PurgeSubjects => &[(Work::Foresee, 20 * MICRO)],
             Self::Consumers => &[(Work::Search, 20 * MICRO)],
+            Self::LookUps => &[(Work::LookUp, 5 * MICRO)],
             Self::Deliveries => &[(Work::Deliver, 4 * MICRO)],
             Self::StepDown => &[(Work::TakeUp, 180 * MICRO)],
             Self::Lists => &[(Work::Describe, 1_300 * MICRO)],
@@ -106,7 +115,9 @@ impl Attack {
         let wait = match self {
             // A part of these works takes some 80 ms in such a run, and a publisher waits for a turn of each
             // server on its message's way.
-            Self::Purge | Self::PurgeSubjects | Self::Consumers | Self::Lists => 600,
+            Self::Purge | Self::PurgeSubjects | Self::Consumers | Self::LookUps | Self::Lists => {
+                600
+            }
             _ => 250,
         };
         Bounds {
@@ -128,7 +139,7 @@ impl Attack {
             Self::Pages => cures.pages = false,
             Self::Purge => cures.reclaiming = false,
             Self::PurgeSubjects => cures.foreseeing = false,
-            Self::Consumers => cures.searching = false,
+            Self::Consumers | Self::LookUps => cures.searching = false,
             Self::Deliveries => cures.deliveries = false,
             Self::StepDown => cures.taking_up = false,
             Self::Lists => cures.reports = false,
@@ -205,6 +216,7 @@ impl Attack {
             | Self::Purge
             | Self::PurgeSubjects
             | Self::Consumers
+            | Self::LookUps
             | Self::Deliveries => {
                 world.create_stream("L", "l.>")?;
                 let writer = world.connect(server, Role::Deaf, Reads::All);
@@ -328,6 +340,23 @@ impl Prepared {
                     request(&subject, &body)
                 };
                 let text: String = (0..made).map(make).collect();
+                world.say(client, text.as_bytes());
+            }
+            Attack::LookUps => {
+                let client = world.connect(server, Role::Deaf, Reads::All);
+                let mut text = String::new();
+                for n in 0..world.dice.range(6, 12) {
+                    let body = world.dice.pick(&[
+                        r#"{"last_by_subj":"*.none"}"#,
+                        r#"{"seq":1,"next_by_subj":"*.none"}"#,
+                    ]);
+                    text += &request("$JS.API.STREAM.MSG.GET.L", body);
+                    let name = "Nats-Expected-Last-Subject-Sequence";
+                    let depends = format!("{name}: 0\r\n{name}-Subject: *.none{n}\r\n");
+                    let headers = format!("NATS/1.0\r\n{depends}\r\n");
+                    let len = headers.len();
+                    text += &format!("HPUB l.{n} {len} {}\r\n{headers}x\r\n", len + 1);
+                }
                 world.say(client, text.as_bytes());
             }
             Attack::Deliveries => {

@@ -13,7 +13,7 @@ pub(crate) const TURN_WORST: Duration = Duration::from_millis(4);
 /// The most works of a kind that one turn does for each Raft group of its server, or for the server if it has
 /// one list: the bounds of the parts into which the loop divides long work. Unlike the costs, they do not
 /// depend on a machine.
-const SHARES: [(Work, u64); 9] = [
+const SHARES: [(Work, u64); 10] = [
     // A turn accepts and closes 64 connections. A refused login or a slow reader counts apart.
     (Work::Accept, 64),
     // A command that removes many messages begins with a part.
@@ -22,6 +22,8 @@ const SHARES: [(Work, u64); 9] = [
     (Work::Foresee, 4096),
     (Work::Subject, 8192),
     (Work::Search, 2048),
+    // A turn prepares an entry, takes up the waiting requests and looks for the messages of new ones.
+    (Work::LookUp, 3 * 4096),
     // A group that begins to lead takes the first part at once, and may take the second in the same turn.
     (Work::TakeUp, 2 * 256),
     // The last consumer of a turn may deliver one message more than the turn has left.

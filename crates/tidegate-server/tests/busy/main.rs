@@ -171,6 +171,28 @@ fn first_messages_of_a_consumer_searched_at_once_cause_an_election() {
 }
 
 #[test]
+fn last_messages_of_patterns_looked_up_at_once_make_a_timer_late() {
+    is_found(Attack::LookUps, 3, is_late);
+}
+
+/// Look-ups keep the bounds of a turn and of each wait, on one server and on three.
+#[test]
+fn look_ups_keep_the_bounds() {
+    for (servers, heavy) in [(1, false), (3, false), (1, true), (3, true)] {
+        let plan = |seed| Plan {
+            attack: Attack::LookUps,
+            servers,
+            heavy,
+            crashes: false,
+            ..Plan::of(seed)
+        };
+        let found = first_harm(1..=3, plan, |_, _| ());
+        let found = found.map(|found| found.to_string());
+        assert_eq!(found, None, "{servers} servers");
+    }
+}
+
+#[test]
 fn unbounded_deliveries_of_many_consumers_cause_an_election() {
     is_found(Attack::Deliveries, 3, is_late);
 }

@@ -52,7 +52,7 @@ impl Plan {
     /// Draws the plan of a seed, with all cures.
     pub(crate) fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x7475_726e);
-        let (attack, servers) = (dice.pick(&Attack::ALL), dice.pick(&[1, 3]));
+        let (attack, servers) = (dice.pick(Attack::DRAWN), dice.pick(&[1, 3]));
         let heavy = dice.chance(500);
         Self {
             seed,
