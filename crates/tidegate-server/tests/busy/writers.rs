@@ -1,8 +1,8 @@
 //! Simulates a writer that publishes thousands of messages into a stream before it reads an answer, while the
 //! stream is purged, changed, moved or deleted, or its leader goes. Accounts for every message: each is
-//! acknowledged once, refused with an error of the API, or refused with the status that no node takes it. Only
-//! a change of leader may leave messages without an answer (docs/guarantees.md), and the crash of the
-//! writer's server.
+//! acknowledged once, refused with an error of the API, or refused with the status that no node takes it.
+//! Only a change of leader, the end of the writer's connection, and the deletion of the stream on another
+//! node may leave messages without an answer (docs/guarantees.md).
 //!
 //! `WRITER_SEEDS=1..=1000` sets the seeds, and `SEED=7` runs one of them.
 
@@ -188,7 +188,11 @@ impl Plan {
     fn judge(&self, world: &mut World, writer: usize, moved: bool) -> Result<Counts, Broken> {
         let client = &world.clients[writer];
         let answers = client.answers().ok_or("the writer is no writer")?;
-        if client.ended && !client.excused {
+        // The answers of one entry may be more than the small bound of a simulated outbox, and refusals are
+        // long. The client then learns of the loss by the end of its connection.
+        let closed = client.ended && self.meanwhile == Meanwhile::Full;
+        let moved = moved || closed;
+        if client.ended && !client.excused && !closed {
             return Err("the server has closed the writer's connection".into());
         }
         if let Some(odd) = &answers.odd {
@@ -204,7 +208,10 @@ impl Plan {
             unserved: answers.unserved,
             missing: answers.missing(),
         };
-        let refuses = matches!(self.meanwhile, Meanwhile::Full | Meanwhile::Delete);
+        let refuses = matches!(
+            self.meanwhile,
+            Meanwhile::Full | Meanwhile::Delete | Meanwhile::Move
+        );
         if counts.refused > 0 && !refuses && !moved {
             return Err(format!("refusals without a reason: {counts:?}"));
         }
@@ -213,7 +220,9 @@ impl Plan {
             return Err(format!("no node took some messages: {counts:?}"));
         }
         let first = answers.counts.iter().position(|n| *n == 0);
-        if counts.missing > 0 && !moved {
+        // A message on its way from another node to the leader of a deleted stream has no answer.
+        let on_the_way = self.meanwhile == Meanwhile::Delete && self.servers > 1;
+        if counts.missing > 0 && !moved && !on_the_way {
             return Err(format!(
                 "no answer to message {first:?} and others: {counts:?}"
             ));
