@@ -52,7 +52,7 @@ impl Looking {
         self.line_of(&read).push_back(read);
     }
 
-    /// Takes the first request of the next asker, whose line gets its next turn after those of the others.
+    /// Takes the first request of the next asker. Its line gets its next turn after those of the others.
     pub(super) fn take(&mut self) -> Option<Read> {
         let asker = self.turns.pop_front()?;
         let line = self.lines.get_mut(&asker)?;

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use super::matcher::Matcher;
 use crate::schema::sequence::StreamSeq;
 
-/// A stream with at most this number of subjects remembers no results, because a look at all of them is cheap.
+/// A stream with at most this number of subjects remembers no results, because a look at all is cheap.
 pub(super) const SUBJECTS_MIN: usize = if cfg!(test) { 2 } else { 256 };
 /// The number of patterns beyond which the stream remembers no further one, except those that a node has
 /// prepared for an entry ([`Expected::begin`]).

@@ -30,7 +30,7 @@ const NEWER_MIN: usize = if cfg!(test) { 1 } else { 4096 };
 const AGAIN_MAX: u32 = 4;
 /// The number of bytes of a pattern that take as long to read as a comparison of a subject.
 const PATTERN_BYTES_A_STEP: usize = 16;
-/// The number of blocks whose counts take as long to add as a comparison of a subject.
+/// The number of counts of blocks that take as long to add as a comparison of a subject.
 const COUNTS_A_STEP: usize = 16;
 /// A count of the messages of patterns adds the counts of all subjects at once up to this number of subjects.
 const COUNTED_AT_ONCE: usize = if cfg!(test) { 2 } else { 2048 };

@@ -44,7 +44,7 @@ impl Matcher {
         self.len
     }
 
-    /// Adds a pattern with its number. The set may have the pattern already; it then keeps the earlier number.
+    /// Adds a pattern with its number. If the set has the pattern already, it keeps the earlier number.
     pub(super) fn add(&mut self, pattern: &[u8], number: u32) {
         self.len += 1;
         if self.first.is_none() {

@@ -26,7 +26,7 @@ fn push(stream: &mut Stream, subject: &str) {
     stream.content.push(subject.as_bytes(), slot, None);
 }
 
-/// Returns the messages of the stream whose subjects match one of the patterns, by a look at all of them.
+/// Returns the messages of the stream with subjects that one of the patterns matches, by a look at all.
 fn matching(stream: &Stream, patterns: &[&str]) -> Vec<(StreamSeq, Vec<u8>)> {
     let content = &stream.content;
     let (mut all, mut at) = (Vec::new(), StreamSeq::ZERO);
@@ -203,7 +203,7 @@ fn no_part_does_more_than_its_share() {
         assert!(many.added <= parts * 100 && many.from - before <= 100);
         before = many.from;
     }
-    // A subject takes two steps here, whatever the number of patterns is, and each pattern takes one.
+    // A subject takes two steps here for any number of patterns, and each pattern takes one.
     assert!((45..=60).contains(&parts), "{parts}");
     let filter = Filter::new(["*.none"]);
     let (mut parts, mut at) = (0, StreamSeq::ZERO);

@@ -1,4 +1,4 @@
-//! The preparation of an entry, whose publishes may depend on the last messages under patterns of subjects.
+//! The preparation of an entry with publishes that depend on the last messages under patterns of subjects.
 //!
 //! The check of such a publish looks at all subjects of its stream, and an entry may hold thousands of these
 //! publishes. So before a node applies an entry, it looks at the subjects in parts, once for all patterns of
@@ -26,7 +26,7 @@ const HEADER_END: &[u8] = b"Subject-Sequence-Subject";
 /// The entry that a node prepares, and the progress.
 #[derive(Debug)]
 pub(super) struct Preparing {
-    /// The bytes of the entry, by whose place in memory the node recognises the entry.
+    /// The bytes of the entry, by the place of which in memory the node recognises the entry.
     entry: Bytes,
     walks: Vec<Walk>,
 }
@@ -84,9 +84,10 @@ impl Streams {
         true
     }
 
-    /// Returns whether a node looks at the subjects of a stream before it applies this command: a publish that
-    /// depends on the last message under a pattern. The leader puts such a publish and a command that removes
-    /// messages into separate entries, because the removal of that message would void the preparation.
+    /// Returns whether a node looks at the subjects of a stream before it applies this command: a publish
+    /// that depends on the last message under a pattern. The leader puts such a publish and a command that
+    /// removes messages into separate entries, because the removal of that message would void the
+    /// preparation.
     #[must_use]
     pub fn looks_up(&self, command: &Command<'_>) -> bool {
         let looks_up = |pattern: &[u8]| {
@@ -174,7 +175,7 @@ impl Walk {
     }
 }
 
-/// Returns the pattern of subjects on whose last message a publish depends, if any.
+/// Returns the pattern of subjects that gives a publish the message on which it depends, if any.
 fn pattern_of<'a>(command: &Command<'a>) -> Option<&'a [u8]> {
     let headers = command.headers?;
     if command.kind != Kind::Publish || memmem::find(headers, HEADER_END).is_none() {

@@ -63,8 +63,8 @@ fn a_search_for_a_pattern_takes_several_turns() {
     }
 }
 
-/// The requests of one asker keep their order, also behind one that takes long, and another asker's request
-/// does not wait for all of them.
+/// The requests of one asker keep their order, also behind a request that takes long, and another asker's
+/// request does not wait for all of them.
 #[test]
 fn askers_take_turns_and_each_keeps_its_order() {
     let mut w = filled(200);

@@ -1,5 +1,5 @@
-//! Tests that entries whose publishes depend on patterns have the same outcomes with and without preparation,
-//! and that no part of a preparation takes long.
+//! Tests that entries with publishes that depend on patterns have the same outcomes with and without
+//! preparation, and that no part of a preparation takes long.
 
 use proptest::prelude::*;
 use serde_json::json;
