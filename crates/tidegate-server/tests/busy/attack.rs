@@ -73,10 +73,6 @@ impl Attack {
         Self::LookUps,
     ];
 
-    /// The attacks that seeds draw: all but the last one, which came later, so that each seed keeps its run.
-    /// The last one has a test of its own.
-    pub(crate) const DRAWN: &[Self] = Self::ALL.split_at(15).0;
-
     /// Returns the costs of the attack's works in a run with heavy works, in picoseconds.
     pub(crate) const fn heavy(self) -> &'static [(Work, u64)] {
         const MICRO: u64 = 1_000_000;

@@ -14,7 +14,7 @@ use tidegate_server::{Costs, Cures};
 use crate::attack::Attack;
 use crate::dice::Dice;
 use crate::judge::{Bounds, Harm, TURN_P999, TURN_WORST, describe};
-use crate::world::{Broken, MAX_PENDING, World};
+use crate::world::{Broken, World};
 
 /// The table of costs that the runs use, as `tidegate-bench costs` printed it.
 pub(crate) const COSTS: &str = include_str!("costs.txt");
@@ -52,7 +52,7 @@ impl Plan {
     /// Draws the plan of a seed, with all cures.
     pub(crate) fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x7475_726e);
-        let (attack, servers) = (dice.pick(Attack::DRAWN), dice.pick(&[1, 3]));
+        let (attack, servers) = (dice.pick(&Attack::ALL), dice.pick(&[1, 3]));
         let heavy = dice.chance(500);
         Self {
             seed,
@@ -282,10 +282,10 @@ fn judge(plan: &Plan, world: &World, terms: &[u64]) -> Result<Figures, Harm> {
         let turn = describe(turn);
         return Err(Harm::Turn(format!("more than its share of a work: {turn}")));
     }
-    let open = world.clients.iter().filter(|c| !c.ended).count();
-    let most = MAX_PENDING * open;
-    if figures.outboxes > most {
-        return Err(Harm::Memory(format!("{figures}, of {open} clients")));
+    if let Some((bytes, open)) = world.over_outboxes {
+        return Err(Harm::Memory(format!(
+            "{bytes} in outboxes of {open} clients: {figures}"
+        )));
     }
     Ok(figures)
 }

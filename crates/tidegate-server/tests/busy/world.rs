@@ -22,7 +22,7 @@ const LATENCY: Duration = Duration::from_micros(50);
 /// The shortest and the longest time that a sync of a log takes.
 const SYNC: (Duration, Duration) = (Duration::from_micros(100), Duration::from_micros(800));
 /// The most bytes that may wait for a client before a simulated server closes its connection.
-pub(crate) const MAX_PENDING: usize = 1 << 20;
+const MAX_PENDING: usize = 1 << 20;
 
 /// The length of a segment of a simulated log, unless a test sets another one: short, so that a run fills
 /// many.
@@ -37,9 +37,10 @@ pub(crate) struct World {
     pub(crate) servers: usize,
     pub(crate) turns: Turns,
     pub(crate) tls: Tls,
-    /// The largest sum so far of the bytes in the outboxes of one server's clients, which the verdict
-    /// compares with the bound.
+    /// The largest sum so far of the bytes in the outboxes of one server's clients.
     pub(crate) outbox_bytes: usize,
+    /// The bytes in outboxes, and the number of open clients, when the bytes first exceeded their bound.
+    pub(crate) over_outboxes: Option<(usize, usize)>,
     segment_bytes: u64,
     trace: bool,
     directories: Vec<tempfile::TempDir>,
@@ -78,6 +79,7 @@ impl World {
             turns: Turns::default(),
             tls: Tls::new(),
             outbox_bytes: 0,
+            over_outboxes: None,
             segment_bytes,
             trace,
             directories: Vec::new(),
@@ -239,7 +241,11 @@ impl World {
                     // simulation's own time.
                     if self.turns.len().is_multiple_of(16) {
                         let bytes = self.sim.outbox_bytes(turn.server);
+                        let open = self.clients.iter().filter(|c| !c.ended).count();
                         self.outbox_bytes = self.outbox_bytes.max(bytes);
+                        if bytes > MAX_PENDING * open {
+                            self.over_outboxes.get_or_insert((bytes, open));
+                        }
                     }
                 }
                 Some(Happened::Client(client)) => self.act(client),
