@@ -393,14 +393,14 @@ impl JetStream {
         if std::mem::replace(&mut self.room.space, space) != space && self.group == ALL {
             match space {
                 Space::Low => tracing::error!(
-                    "the disk has no space for more messages: the server refuses new messages, and accepts operations that free space"
+                    "the disk, or max_file_store, has no space for more messages: the server refuses new messages, and accepts operations that free space"
                 ),
                 Space::Scarce => tracing::error!(
                     "the disk is full: the server refuses new messages and changes of streams, and still deletes streams, purges them and moves them away"
                 ),
                 Space::Free => {
                     tracing::info!(
-                        "the disk has space again, so the server accepts new messages again"
+                        "there is space for messages again, so the server accepts them again"
                     )
                 }
             }
