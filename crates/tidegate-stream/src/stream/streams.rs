@@ -100,6 +100,9 @@ pub struct Streams {
     foreseeing: Foreseeing,
     /// The entry that this node prepares; `None` if it prepares none.
     preparing: Option<Preparing>,
+    /// The greatest number of subjects that a stream has had since this node loaded the streams. While it is
+    /// small, the node need not read an entry to find out if it must prepare the entry.
+    subjects_most: usize,
     /// The number of times that the group has created, changed, moved or deleted a stream, counted since this
     /// node loaded the streams. A caller that keeps data about the streams notices a change by it.
     changes: u64,
@@ -136,6 +139,7 @@ impl Streams {
             reclaiming: Reclaiming::default(),
             foreseeing: Foreseeing::default(),
             preparing: None,
+            subjects_most: 0,
             changes: 0,
         }
     }
@@ -506,6 +510,7 @@ impl Streams {
         let due = stream.due_after_store(accepted.due_us);
         self.schedule.lower(stream, due);
         self.held.count(before, stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.reclaiming.note(stream);
         Ok(Outcome::Stored {
             stream: command.stream,
@@ -546,6 +551,7 @@ impl Streams {
                     let due = stream.due_after_store(accepted.due_us);
                     self.schedule.lower(stream, due);
                     self.held.count(before, stream);
+                    self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
                     self.reclaiming.note(stream);
                     out.push(Outcome::Stored {
                         stream: id,
@@ -630,6 +636,7 @@ impl Streams {
         self.names.insert(stream.config.name.clone(), stream.id);
         self.patterns.insert(stream.id, &stream.config.subjects);
         self.held.count(Totals::default(), &stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.tally.add(&stream);
         self.schedule.renew(&mut stream);
         self.streams.insert(Box::new(stream));
@@ -715,6 +722,7 @@ impl Streams {
             self.schedule.lower(stream, 0);
         }
         self.held.count(before, stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.tally.count_consumers(consumers, stream);
         self.reclaiming.note(stream);
         Ok(outcome)

@@ -70,6 +70,7 @@ impl Streams {
             self.schedule.renew(stream);
         }
         self.held.count(before, stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.reclaiming.note(stream);
         self.tally.add(stream);
         Ok(())
@@ -165,6 +166,7 @@ impl Streams {
             self.schedule.renew(stream);
         }
         self.held.count(before, stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.reclaiming.note(stream);
         self.tally.add(stream);
         Ok(())
@@ -264,6 +266,7 @@ impl Streams {
             stream.begin_move(to);
         }
         self.held.count(before, &stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.reclaiming.note(&stream);
         self.schedule.renew(&mut stream);
         self.patterns.insert(id, &stream.config.subjects);
@@ -291,6 +294,7 @@ impl Streams {
         self.tally.add(stream);
         self.changes += u64::from(changed?);
         self.held.count(before, stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.reclaiming.note(stream);
         self.schedule.renew(stream);
         Ok(Outcome::Done)
@@ -430,6 +434,7 @@ impl Streams {
         let before = Totals::of(&stream);
         let messages = stream.content.remove_all();
         self.held.count(before, &stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.reclaiming.handle_deleted(&mut stream);
         effects.push(Effect::StreamDeleted {
             stream: id,

@@ -56,6 +56,7 @@ impl Streams {
         let taken = stream.take_in(key, &intake, placed, context.now, stored, effects);
         self.schedule.lower(stream, due);
         self.held.count(before, stream);
+        self.subjects_most = self.subjects_most.max(stream.content.subjects.len());
         self.reclaiming.note(stream);
         taken
     }

@@ -12,6 +12,7 @@ use memchr::memmem;
 
 use super::super::command::{Command, Entry, Kind};
 use super::super::content::Content;
+use super::super::expected::SUBJECTS_MIN;
 use super::super::filter::Filter;
 use super::super::headers::Asked;
 use super::super::matcher::Matcher;
@@ -90,6 +91,9 @@ impl Streams {
     /// preparation.
     #[must_use]
     pub fn looks_up(&self, command: &Command<'_>) -> bool {
+        if self.subjects_most <= SUBJECTS_MIN {
+            return false;
+        }
         let looks_up = |pattern: &[u8]| {
             let stream = self.streams.get(command.stream);
             stream.is_some_and(|s| s.content.is_remembered(&Filter::new([pattern])))
@@ -99,6 +103,9 @@ impl Streams {
 
     /// Finds the patterns in an entry that a node has to prepare, and begins to remember them.
     fn begin(&mut self, entry: &Bytes) -> Vec<Walk> {
+        if self.subjects_most <= SUBJECTS_MIN {
+            return Vec::new();
+        }
         let mut wanted: BTreeMap<StreamNumber, BTreeSet<&[u8]>> = BTreeMap::new();
         // A node that cannot read the entry stops at its application.
         let commands = Entry::decode(entry).into_iter().flat_map(|e| e.commands());
